@@ -1,4 +1,4 @@
-"""The agents of a cluster: controllers, scheduler, kubelet; clients of the API like anyone else.
+"""The agents of a cluster: controllers, scheduler and kubelet, which are clients of the API.
 
     client ◄── reconcile ◄── controllers
        ▲                     scheduler

@@ -1,8 +1,8 @@
-"""What an agent needs of the API: requests, watches, informers, a work queue, leases, events.
+"""A client of the API for agents: requests, watches, informers, a work queue, leases, events.
 
     transport ◄── api ◄── reflector ◄── informer ◄── informers
                    ▲
                    └── leader_election, event_recorder
 
-Nothing here knows what the objects mean.
+Nothing here interprets the objects.
 """

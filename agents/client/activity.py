@@ -1,10 +1,9 @@
-"""What somebody does now, and what is due later, as values: whether all is done follows from them.
+"""The current work of agents and what is due later, as values that show whether all is done.
 
     Moving("deployment-controller", "shop/web", "waits to be worked on")
     Due("cronjob-controller", "shop/nightly", 3600.0)
 
-Who looks around from time to time, whatever happens, is not due: a look finds nothing in a cluster
-in which nothing happened.
+Periodic checks are not due: they find nothing to do in a cluster in which nothing changed.
 """
 
 from typing import NamedTuple
@@ -20,7 +19,7 @@ class Moving(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Something that will be worked on by itself."""
+    """Work that will start later."""
 
     who: str
     what: str
@@ -28,11 +27,10 @@ class Due(NamedTuple):
 
 
 class Activity:
-    """What somebody does, gathered."""
+    """Collects activity."""
 
     __slots__ = ("due", "moving")
 
     def __init__(self) -> None:
-        """Begin with nothing."""
         self.moving: list[Moving] = []
         self.due: list[Due] = []

@@ -62,11 +62,11 @@ class ObjectList:
 
 @dataclass(slots=True, frozen=True)
 class Options:
-    """How an Api asks."""
+    """Options of all requests of an Api."""
 
     user_agent: str = "kvstack"
     timeout_s: float = 34.0
-    """For one request, longer than servers take for theirs."""
+    """The timeout of one request, longer than that of servers."""
     limiter: RateLimiter = field(default=NO_LIMIT)
 
 
@@ -74,7 +74,7 @@ class Api:
     """The API as one user."""
 
     def __init__(self, transport: Transport, options: Options | None = None) -> None:
-        """Ask over a transport."""
+        """Send requests over a transport."""
         self._transport = transport
         self._options = options or Options()
 
@@ -127,14 +127,14 @@ class Api:
             query["continue"] = continue_token
         if resource_version is not None:
             query["resourceVersion"] = resource_version
-        found = await self.call("GET", resource.path(namespace), query, accept=accept)
-        items = found.get("items") or []
-        is_partial = found.get("kind") == "PartialObjectMetadataList"
+        page = await self.call("GET", resource.path(namespace), query, accept=accept)
+        items = page.get("items") or []
+        is_partial = page.get("kind") == "PartialObjectMetadataList"
         for item in items:
             if not is_partial:
                 item.setdefault("apiVersion", resource.api_version)
                 item.setdefault("kind", resource.kind)
-        meta = found.get("metadata") or {}
+        meta = page.get("metadata") or {}
         return ObjectList(items, meta.get("resourceVersion", ""), meta.get("continue", ""))
 
     async def list_all(
@@ -167,8 +167,8 @@ class Api:
     ) -> AsyncGenerator[list[Event], None]:
         """Give events as they come, some of those that arrived together in one list, to the end.
 
-        initial_events: first what there is, then a bookmark that says so. An ERROR event raises its
-        ApiError; a stream that breaks off raises UnreachableError.
+        initial_events: first the existing objects, then a bookmark that marks their end. An ERROR
+        event raises its ApiError; a stream that breaks off raises UnreachableError.
         """
         query: dict[str, str | int | bool] = {"watch": True}
         if resource_version or not initial_events:
@@ -305,7 +305,7 @@ class Api:
     ) -> tuple[Object | None, str]:
         """Return a document with its ETag; None: it is still that of this ETag. Raises as `call`.
 
-        etag: empty, if none is known; the ETag that is returned is empty if the server has none.
+        etag: empty, if unknown; the ETag that is returned is empty if the server has none.
         """
         response, data = await self._answered("GET", path, accept=accept, etag=etag)
         if response.status == _NOT_MODIFIED:
@@ -354,7 +354,7 @@ class Api:
     ) -> Response:
         """Return an answer of a code below 400, its body still to be read; raises like `call`.
 
-        etag: of what is known; the answer has the code 304 if that is still so.
+        etag: of the known document; the answer has the code 304 if it is unchanged.
         """
         target = f"{path}?{_encoded(query)}" if query else path
         headers = [("Accept", accept), ("User-Agent", self._options.user_agent)]
@@ -396,7 +396,7 @@ def _event(line: bytes) -> Event:
         found = orjson.loads(line)
         event = Event(found["type"], found["object"])
     except (ValueError, KeyError, TypeError) as error:
-        raise UnreachableError(f"the watch sent what is no event: {line[:200]!r}") from error
+        raise UnreachableError(f"invalid watch event: {line[:200]!r}") from error
     if event.type == "ERROR":
         raise _of_status(event.object, 500)
     return event
@@ -406,9 +406,9 @@ def _object(code: int, data: bytes) -> Object:
     try:
         found = orjson.loads(data)
     except ValueError as error:
-        raise UnreachableError(f"the answer ({code}) is no JSON: {data[:200]!r}") from error
+        raise UnreachableError(f"the answer ({code}) is not JSON: {data[:200]!r}") from error
     if not isinstance(found, dict):
-        raise UnreachableError(f"the answer ({code}) is no object: {data[:200]!r}")
+        raise UnreachableError(f"the answer ({code}) is not an object: {data[:200]!r}")
     return found
 
 

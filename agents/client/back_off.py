@@ -1,4 +1,4 @@
-"""How long to wait after failures: twice as long each time, within a bucket for all keys.
+"""Delays after failures: doubled each time, and limited by a token bucket for all keys.
 
 back_off = FailureBackOff(clock, base_s=0.005, max_s=1000.0, bucket=TokenBucket(clock, 10, 100))
 back_off.next_s(key)     0.005, 0.01, 0.02 …
@@ -51,7 +51,7 @@ class RetryBackOff:
     def __init__(
         self,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         *,
         base_s: float,
         max_s: float,
@@ -60,7 +60,7 @@ class RetryBackOff:
     ) -> None:
         """Wait base_s · 2ⁿ ≤ max_s, times 1 to 1 + jitter; from the beginning after reset_s."""
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._base_s = base_s
         self._max_s = max_s
         self._jitter = jitter
@@ -74,6 +74,6 @@ class RetryBackOff:
         if now - self._last_s > self._reset_s:
             self._next_s = self._base_s
         self._last_s = now
-        wait_s = self._next_s * (1 + self._jitter * self._chance())
+        wait_s = self._next_s * (1 + self._jitter * self._random())
         self._next_s = min(self._next_s * 2, self._max_s)
         return wait_s

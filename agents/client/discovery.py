@@ -6,8 +6,8 @@
     discoverer = Discoverer(api)                for who asks again and again
     await discoverer.discover()                 the same object again, if nothing has changed
 
-The aggregated form is asked for. A version that an aggregated server does not answer for is stale:
-it is told among the failures, and its resources are not known.
+The aggregated form is requested. A version that an aggregated server does not answer for is stale:
+it is among the failures, and its resources are unknown.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ class Discovery:
 
     served: list[ServedResource] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
-    """Why nothing is known of a `group/version`."""
+    """Why discovery of a `group/version` failed."""
 
     def preferred(self, *verbs: str) -> list[ResourceType]:
         """Return the resources that have all these verbs, each in the version preferred."""
@@ -70,7 +70,7 @@ class Discovery:
 
 
 async def discover(api: Api) -> Discovery:
-    """Ask for all groups; raises ApiError or UnreachableError."""
+    """Discover all groups; raises ApiError or UnreachableError."""
     return await Discoverer(api).discover()
 
 
@@ -78,14 +78,13 @@ class Discoverer:
     """Asks one server from time to time; what has not changed is not sent or read again."""
 
     def __init__(self, api: Api) -> None:
-        """Know nothing yet."""
         self._api: Final = api
         self._known: dict[str, tuple[str, Discovery]] = {}
-        """By root: the ETag of the document, and what it says."""
+        """By root: the ETag of the document, and its contents."""
         self._all = Discovery()
 
     async def discover(self) -> Discovery:
-        """Ask for all groups; raises ApiError or UnreachableError. Nobody changes what it holds."""
+        """Discover all groups; raises ApiError or UnreachableError. Do not change the result."""
         changed = [await self._look(root) for root in _ROOTS]
         if any(changed):
             parts = [self._known[root][1] for root in _ROOTS]
@@ -96,7 +95,7 @@ class Discoverer:
         return self._all
 
     async def _look(self, root: str) -> bool:
-        """Ask for one root; return whether it is another than before."""
+        """Read the document of a root; return whether it has changed."""
         known = self._known[root][0] if root in self._known else ""
         document, etag = await self._api.get_changed(root, known, accept=_ACCEPT)
         if document is None:
@@ -110,15 +109,15 @@ class Discoverer:
         return True
 
 
-def _read_aggregated(document: Object, found: Discovery) -> None:
+def _read_aggregated(document: Object, discovery: Discovery) -> None:
     for item in document.get("items") or ():
         group = (item.get("metadata") or {}).get("name", "")
-        seen: set[str] = set()
+        group_versions_seen: set[str] = set()
         for version in item.get("versions") or ():
             name = version["version"]
             if version.get("freshness") == "Stale":
                 at = _group_version(group, name)
-                found.failures[at] = _STALE.format(at)
+                discovery.failures[at] = _STALE.format(at)
                 continue
             rows = [
                 (
@@ -129,10 +128,10 @@ def _read_aggregated(document: Object, found: Discovery) -> None:
                 )
                 for each in version.get("resources") or ()
             ]
-            _add(found, group, name, rows, seen)
+            _add(discovery, group, name, rows, group_versions_seen)
 
 
-async def _read_each(api: Api, root: str, document: Object, found: Discovery) -> None:
+async def _read_each(api: Api, root: str, document: Object, discovery: Discovery) -> None:
     """Read the documents of all versions, as older servers have them."""
     if root == "/api":
         groups = [("", document.get("versions") or [])]
@@ -148,7 +147,7 @@ async def _read_each(api: Api, root: str, document: Object, found: Discovery) ->
                 for each in listed.get("resources") or ()
                 if "/" not in each["name"]
             ]
-            _add(found, group, version, rows, seen)
+            _add(discovery, group, version, rows, seen)
 
 
 def _preferred_first(group: Object) -> list[str]:
@@ -158,7 +157,7 @@ def _preferred_first(group: Object) -> list[str]:
 
 
 def _add(
-    found: Discovery,
+    discovery: Discovery,
     group: str,
     version: str,
     rows: Sequence[tuple[str, str, bool, Sequence[str]]],
@@ -166,7 +165,7 @@ def _add(
 ) -> None:
     for name, kind, is_namespaced, verbs in rows:
         resource = ResourceType(group, version, name, kind, is_namespaced)
-        found.served.append(ServedResource(resource, frozenset(verbs), name not in seen))
+        discovery.served.append(ServedResource(resource, frozenset(verbs), name not in seen))
         seen.add(name)
 
 

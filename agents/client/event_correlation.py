@@ -1,4 +1,4 @@
-"""Which Events are written, and which are counted into one, as upstream's recorder does.
+"""Correlation of Events: which are written, and which are counted into one, as upstream's recorder.
 
     correlator.correlate(event, now_s)   → Correlated(event, is_patch) or None: too many
 
@@ -29,7 +29,7 @@ _Value = TypeVar("_Value")
 
 
 class Correlated(NamedTuple):
-    """What to do about an event."""
+    """An event to write."""
 
     event: Object
     """Whole; with the name of the first one if it is a patch."""
@@ -45,7 +45,7 @@ class _Similar(NamedTuple):
 
 
 class _WrittenEvent(NamedTuple):
-    """What an event that was written is counted by; whole events would be some KiB each."""
+    """The fields by which a written event is counted; whole events would be some KiB each."""
 
     name: str
     first_timestamp: str
@@ -82,13 +82,12 @@ class EventCorrelator:
     """Remembers what was written."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._similar: _Recent[_Similar] = _Recent()
         self._written: _Recent[_WrittenEvent] = _Recent()
         self._spam: _Recent[_Spam] = _Recent()
 
     def correlate(self, event: Object, now_s: float) -> Correlated | None:
-        """Return what to write; None: nothing."""
+        """Return the event to write; None: it is dropped."""
         source = event["source"]
         about = event["involvedObject"]
         sender = (source.get("component"), source.get("host"))

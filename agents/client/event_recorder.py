@@ -1,10 +1,10 @@
 """Writes Events about objects, in the background, correlated and dropped as upstream does.
 
-    recorder = EventRecorder(api, "deployment-controller", clock, chance, logger)
+    recorder = EventRecorder(api, "deployment-controller", clock, random, logger)
     recorder.record(deployment, "Normal", "ScalingReplicaSet", "Scaled up …")
     await recorder.flushed()
 
-Nobody waits for an event: the newest are dropped when a thousand wait. What the server refuses is
+Recording never blocks: the newest are dropped when a thousand wait. What the server refuses is
 not tried again; without an answer an event is tried twelve times.
 """
 
@@ -40,16 +40,16 @@ class EventRecorder:
         api: Api,
         component: str,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         host: str = "",
     ) -> None:
-        """Record nothing yet; host: of the node that a kubelet speaks for."""
+        """host: the node of a kubelet."""
         self._api = api
         self._component = component
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._host = host
         self._correlator = EventCorrelator()
@@ -80,7 +80,7 @@ class EventRecorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that was recorded is written, or given up."""
+        """Whether all recorded events are written, or dropped."""
         return self._task is None or self._task.done()
 
     async def flushed(self) -> None:
@@ -103,7 +103,7 @@ class EventRecorder:
         annotations: dict[str, str] | None,
     ) -> Object:
         now_s = self._clock.now_s()
-        # Names must differ even where the clock stands still.
+        # Names must differ even if the clock does not advance.
         self._last_ns = max(int(now_s * 1e9), self._last_ns + 1)
         now = time_text(now_s)
         namespace = reference.get("namespace") or "default"
@@ -134,7 +134,7 @@ class EventRecorder:
         name = f"{about}.{self._last_ns:x}"
         if not name_is_dns_subdomain(name, False):
             return name
-        return str(UUID(int=int(self._chance() * 2**53) << 75 | self._last_ns, version=4))
+        return str(UUID(int=int(self._random() * 2**53) << 75 | self._last_ns, version=4))
 
     async def _write_all(self) -> None:
         while self._waiting:
@@ -160,11 +160,11 @@ class EventRecorder:
                 if is_patch and error.is_not_found:
                     is_patch = False
                     continue
-                self._logger.debug("an event was refused", error=error.message)
+                self._logger.debug("the API server refused an event", error=error.message)
                 return
             except UnreachableError as error:
-                self._logger.debug("an event was not written", error=str(error))
-                await asyncio.sleep(_AGAIN_S * (self._chance() if attempt == 0 else 1.0))
+                self._logger.debug("failed to write an event", error=str(error))
+                await asyncio.sleep(_AGAIN_S * (self._random() if attempt == 0 else 1.0))
             else:
                 return
 

@@ -1,4 +1,4 @@
-"""Credentials that a program gives: the `exec` of a kubeconfig's user.
+"""Credentials from an exec plugin: the `exec` of a kubeconfig's user.
 
     credentials = run_plugin(user["exec"], directory, cluster)
 
@@ -35,7 +35,7 @@ def run_plugin(spec: Object, directory: Path, cluster: Object) -> Credentials:
     """Return what the program of a user answers; raises PluginError.
 
     directory: of the kubeconfig, which a relative path of the program begins at. cluster: as the
-    kubeconfig has it, its files read; it is told to programs that ask for it.
+    kubeconfig has it, its files read; it is passed to programs that request it.
     """
     command = spec.get("command")
     if not isinstance(command, str) or not command:
@@ -73,8 +73,8 @@ def _answer(
         )
     except OSError as error:
         hint = spec.get("installHint")
-        told = f"\n{hint}" if isinstance(hint, str) and hint else ""
-        raise PluginError(f"exec: {arguments[0]}: {error.strerror}{told}") from error
+        hint_text = f"\n{hint}" if isinstance(hint, str) and hint else ""
+        raise PluginError(f"exec: {arguments[0]}: {error.strerror}{hint_text}") from error
     except subprocess.TimeoutExpired as error:
         raise PluginError(f"exec: {arguments[0]} did not end within {TIMEOUT_S:g} s") from error
     if done.returncode:
@@ -88,13 +88,15 @@ def _credentials(command: str, answer: bytes) -> Credentials:
     try:
         found = orjson.loads(answer)
     except ValueError as error:
-        raise PluginError(f"exec: {command} printed no JSON: {error}") from error
+        raise PluginError(f"exec: {command} did not print JSON: {error}") from error
     status = found.get("status") if isinstance(found, dict) else None
     if not isinstance(status, dict) or found.get("kind") != "ExecCredential":
-        raise PluginError(f"exec: {command} printed no ExecCredential with a status")
+        raise PluginError(f"exec: {command} did not print an ExecCredential with a status")
     token, certificate, key = (
         str(status.get(name) or "") for name in ("token", "clientCertificateData", "clientKeyData")
     )
     if not token and not (certificate and key):
-        raise PluginError(f"exec: {command} gave neither a token nor a certificate with its key")
+        raise PluginError(
+            f"exec: {command} returned neither a token nor a certificate with its key"
+        )
     return Credentials(token, "", certificate.encode(), key.encode())

@@ -11,7 +11,7 @@ from kvstack.component.http.serving.local_transport import LocalResponse, LocalT
 
 
 class _Response:
-    """An answer; what breaks it off is told as by any other transport."""
+    """An answer; an aborted one raises what any other transport raises."""
 
     __slots__ = ("_response", "status")
 
@@ -43,7 +43,7 @@ class InProcess:
     """Carries requests of one user to the server behind a loopback."""
 
     def __init__(self, loopback: LocalTransport, token: str) -> None:
-        """Ask as the user of the token."""
+        """Send requests with a token."""
         self._loopback = loopback
         self._authorization = ("authorization", f"Bearer {token}")
 
@@ -67,4 +67,4 @@ class InProcess:
         return _Response(response)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: there is no connection."""

@@ -1,13 +1,13 @@
-"""The objects of one resource, kept up to date, and handlers that hear of each change.
+"""The objects of one resource, kept up to date, and handlers that are called for each change.
 
-    informer = Informer(api, PODS, clock, chance, logger)
-    informer.on_change(lambda old, new: …)      None for what is not there (any more)
+    informer = Informer(api, PODS, clock, random, logger)
+    informer.on_change(lambda old, new: …)      None for an object that does not exist
     task = asyncio.create_task(informer.run()); await informer.synced()
     informer.store.get("default/web")
 
-A handler hears of every object that was there before it came. After a break it hears of what was
-deleted meanwhile with the last state known here. An object that was replaced by one of the same
-name and another uid is told as a deletion and an addition. managedFields, which nobody reads, are
+A handler is called for every object that existed before it was added. After a lost watch it gets
+deletions in between with the last known state. An object that was replaced by one of the same
+name and another uid is a deletion and an addition. managedFields, which no agent reads, are
 left out, and what objects have in common is held once (`sharing`).
 """
 
@@ -40,7 +40,7 @@ class Informer:
         api: Api,
         resource: ResourceType,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         labels: str = "",
@@ -49,7 +49,6 @@ class Informer:
         list_accept: str = JSON,
         watch_s: int = WATCH_S,
     ) -> None:
-        """Follow nothing yet."""
         self.resource = resource
         self.store = ObjectStore()
         self._logger = logger
@@ -61,7 +60,7 @@ class Informer:
             resource,
             self,
             clock,
-            chance,
+            random,
             logger,
             labels=labels,
             fields=fields,
@@ -72,13 +71,13 @@ class Informer:
         )
 
     def on_change(self, handler: Handler) -> None:
-        """Call a handler with the old and the new state for each change, and for what is there."""
+        """Call a handler with the old and new state for each change, and for existing objects."""
         self._handlers.append(handler)
         for obj in list(self.store):
             self._call(handler, None, obj)
 
     def forget(self, handler: Handler) -> None:
-        """Call a handler no more."""
+        """Remove a handler."""
         self._handlers.remove(handler)
 
     async def run(self) -> None:
@@ -87,17 +86,17 @@ class Informer:
 
     @property
     def is_synced(self) -> bool:
-        """Whether the store holds all there is."""
+        """Whether the store holds all existing objects."""
         return self._is_synced.is_set()
 
     async def synced(self) -> None:
-        """Wait until the store holds all there is, and handlers were told."""
+        """Wait until the store holds all existing objects, and handlers were called."""
         await self._is_synced.wait()
 
     # The reflector's side.
 
     def replace(self, objects: list[Object], resource_version: str) -> None:
-        """Take all objects there are."""
+        """Replace all objects."""
         keys = set()
         for obj in objects:
             keys.add(key_of(obj))
@@ -108,7 +107,7 @@ class Informer:
         self._is_synced.set()
 
     def apply(self, events: list[Event]) -> None:
-        """Take changes."""
+        """Apply changes."""
         for kind, obj in events:
             if kind == "DELETED":
                 self._remove(key_of(obj), obj)
@@ -117,7 +116,7 @@ class Informer:
             self.store.resource_version = obj["metadata"]["resourceVersion"]
 
     def _lighten(self, obj: Object) -> None:
-        """Drop what is not kept of an object that comes with others, and share the rest."""
+        """Drop the parts of a new object that are not kept, and share the rest."""
         obj["metadata"].pop("managedFields", None)
         if self.resource in _SHARING:
             if self._last is not None:
@@ -143,24 +142,24 @@ class Informer:
                 share(obj, last)
             self._last = obj
         self.store.set(obj)
-        self._tell(old, obj)
+        self._notify(old, obj)
 
     def _remove(self, key: str, last: Object | None) -> None:
         known = self.store.remove(key)
         if known is not None:
-            self._tell(last or known, None)
+            self._notify(last or known, None)
 
-    def _tell(self, old: Object | None, new: Object | None) -> None:
+    def _notify(self, old: Object | None, new: Object | None) -> None:
         for handler in self._handlers:
             self._call(handler, old, new)
 
     def _call(self, handler: Handler, old: Object | None, new: Object | None) -> None:
-        """Call a handler; its failure must not keep others from hearing, nor end the watch."""
+        """Call a handler; its failure must not affect other handlers, nor end the watch."""
         try:
             handler(old, new)
         except Exception as error:  # noqa: BLE001 - others must still hear of it
             self._logger.error(
-                "a handler of changes failed", resource=str(self.resource), error=repr(error)
+                "an informer handler failed", resource=str(self.resource), error=repr(error)
             )
 
 

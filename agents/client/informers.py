@@ -1,6 +1,6 @@
-"""One informer a resource for a whole process: whoever asks gets the same.
+"""One informer per resource for a whole process: all users share it.
 
-informers = Informers(api, clock, chance, logger)
+informers = Informers(api, clock, random, logger)
 pods = informers.of(PODS)
 await informers.synced()
 """
@@ -20,22 +20,22 @@ from kvstack.component.logger import Logger
 
 
 class Informers:
-    """Begins informers when they are first asked for, and ends them together."""
+    """Starts informers when they are first requested, and stops them together."""
 
     def __init__(
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         watch_s: int = WATCH_S,
     ) -> None:
-        """Follow nothing yet; watch_s: how long a watch lasts at least."""
+        """watch_s: the minimum length of a watch."""
         self._watch_s = watch_s
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._informers: dict[tuple[ResourceType, bool], Informer] = {}
         self._followers: Counter[ResourceType] = Counter()
@@ -50,7 +50,7 @@ class Informers:
                 self._api,
                 resource,
                 self._clock,
-                self._chance,
+                self._random,
                 self._logger,
                 accept=METADATA if metadata_only else JSON,
                 list_accept=METADATA_LIST if metadata_only else JSON,
@@ -72,7 +72,7 @@ class Informers:
         return self.of(resource, metadata_only=True)
 
     async def leave(self, resource: ResourceType) -> None:
-        """Follow a resource no more; its informer ends with the last who does."""
+        """Stop following a resource; its informer ends with its last user."""
         if resource not in self._followers:
             return
         self._followers[resource] -= 1
@@ -81,18 +81,18 @@ class Informers:
             await self.drop(resource, metadata_only=True)
 
     async def drop(self, resource: ResourceType, *, metadata_only: bool = False) -> None:
-        """End the informer of a resource that is not served any more."""
+        """End the informer of a resource that is no longer served."""
         key = (resource, metadata_only)
         if self._informers.pop(key, None) is not None:
             await _end([self._tasks.pop(key)])
 
     async def synced(self) -> None:
-        """Wait until all that were asked for hold all there is."""
+        """Wait until all requested informers are synced."""
         for informer in list(self._informers.values()):
             await informer.synced()
 
     def positions(self) -> Iterator[tuple[ResourceType, str]]:
-        """Yield the resources that are followed, and up to which resourceVersion they are known."""
+        """Yield the followed resources, and up to which resourceVersion they are known."""
         for (resource, _), informer in self._informers.items():
             yield resource, informer.store.resource_version
 
@@ -104,7 +104,7 @@ class Informers:
         await _end(tasks)
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Start."""
         return self
 
     async def __aexit__(

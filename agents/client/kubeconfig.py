@@ -1,4 +1,4 @@
-"""Kubeconfig files: which server, who asks, and whom to believe.
+"""Kubeconfig files: the server, the credentials and the authorities to trust.
 
     transport = connect(load("/etc/kubernetes/scheduler.conf"))
     cluster = Kubeconfigs(paths).cluster("prod", runs_plugins=True)
@@ -43,7 +43,7 @@ class Cluster:
 
 
 def load(path: str | Path, context: str = "") -> Cluster:
-    """Read a file; context: empty for the current one. Raises KubeconfigError."""
+    """Load a file; context: empty for the current one. Raises KubeconfigError."""
     return Kubeconfigs([Path(path)]).cluster(context)
 
 
@@ -54,7 +54,7 @@ def read_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise KubeconfigError(f"{path}: {error}") from error
     if not isinstance(content, dict):
-        raise KubeconfigError(f"{path}: it holds no kubeconfig")
+        raise KubeconfigError(f"{path}: not a kubeconfig")
     return content
 
 
@@ -84,7 +84,7 @@ class Kubeconfigs:
     """The members of one file or of several: the first that has a name counts."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Read the files; raises KubeconfigError."""
+        """Load the files; raises KubeconfigError."""
         self._files: Final = [(path, read_file(path)) for path in paths]
 
     @property
@@ -115,9 +115,9 @@ class Kubeconfigs:
 
         runs_plugins: whether a program that gives credentials is run.
         """
-        _, found = self._named("contexts", "context", context or self.current)
-        cluster_name = found.get("cluster", "")
-        at, cluster = self._named("clusters", "cluster", cluster_name)
+        _, chosen = self._entry("contexts", "context", context or self.current)
+        cluster_name = chosen.get("cluster", "")
+        at, cluster = self._entry("clusters", "cluster", cluster_name)
         server = cluster.get("server")
         if not server:
             raise _error(at, f"cluster {cluster_name!r} names no server")
@@ -126,11 +126,11 @@ class Kubeconfigs:
         ca = _data(at, cluster, "certificate-authority")
         return Cluster(
             server,
-            self._credentials(found.get("user", ""), cluster, ca, runs_plugins=runs_plugins),
+            self._credentials(chosen.get("user", ""), cluster, ca, runs_plugins=runs_plugins),
             ca,
             bool(cluster.get("insecure-skip-tls-verify")),
             cluster.get("tls-server-name", ""),
-            found.get("namespace", "default"),
+            chosen.get("namespace", "default"),
         )
 
     def _credentials(
@@ -138,7 +138,7 @@ class Kubeconfigs:
     ) -> Credentials:
         if not name:
             return Credentials()
-        path, user = self._named("users", "user", name)
+        path, user = self._entry("users", "user", name)
         for unsupported in _UNSUPPORTED:
             if user.get(unsupported):
                 raise _error(path, f"user {name!r}: {unsupported} is not supported")
@@ -147,8 +147,8 @@ class Kubeconfigs:
                 raise _error(path, f"user {name!r}: {_EXEC} is not supported")
             from kvstack.agents.client.exec_plugin import run_plugin
 
-            told = {"server": cluster["server"], **_about(cluster, ca)}
-            return run_plugin(user[_EXEC], path.parent, told)
+            cluster_info = {"server": cluster["server"], **_about(cluster, ca)}
+            return run_plugin(user[_EXEC], path.parent, cluster_info)
         return Credentials(
             user.get("token", ""),
             _path(path, user.get("tokenFile", "")) if not user.get("token") else "",
@@ -156,18 +156,18 @@ class Kubeconfigs:
             _data(path, user, "client-key"),
         )
 
-    def _named(self, members: str, member: str, name: str) -> tuple[Path, dict[str, Any]]:
+    def _entry(self, members: str, member: str, name: str) -> tuple[Path, dict[str, Any]]:
         for path, content in self._files:
             for each in content.get(members) or ():
                 if isinstance(each, dict) and each.get("name") == name:
                     found = each.get(member)
                     return path, found if isinstance(found, dict) else {}
         shown = Path(":".join(str(path) for path, _ in self._files))
-        raise _error(shown, f"there is no {member} {name!r}")
+        raise _error(shown, f"{member} {name!r} does not exist")
 
 
 def _about(cluster: dict[str, Any], ca: bytes) -> dict[str, Any]:
-    """Return what plugins are told of a cluster besides its server."""
+    """Return what plugins get of a cluster besides its server."""
     about: dict[str, Any] = {}
     if ca:
         about["certificate-authority-data"] = base64.b64encode(ca).decode()

@@ -1,4 +1,4 @@
-"""Who of several does the work: a Lease that one holds and renews, as client-go's.
+"""Leader election by a Lease, as client-go's.
 
     election = LeaderElection(api, LeaseName("kube-system", "kube-scheduler"), identity, …)
     await election.run(lead)      waits for the lease, runs lead() while it lasts
@@ -32,7 +32,7 @@ _TRY_LEAST_S: Final = 1.0
 
 
 class LeaseName(NamedTuple):
-    """Which Lease."""
+    """The name of a Lease."""
 
     namespace: str
     name: str
@@ -40,7 +40,7 @@ class LeaseName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How long, in seconds; the defaults are upstream's."""
+    """Durations in seconds; the defaults are upstream's."""
 
     duration_s: int = 15
     renew_deadline_s: float = 10.0
@@ -56,7 +56,7 @@ class Terms:
 
     @property
     def try_s(self) -> float:
-        """How long one try may take."""
+        """The timeout of one attempt."""
         return max(self.renew_deadline_s / 2, _TRY_LEAST_S)
 
 
@@ -69,20 +69,20 @@ class LeaderElection:
         lease: LeaseName,
         identity: str,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         terms: Terms | None = None,
         on_change: Callable[[str, Object], None] | None = None,
     ) -> None:
-        """Hold nothing yet.
+        """Hold no lease before `run`.
 
-        on_change is told `IDENTITY became leader` or `IDENTITY stopped leading`, and the Lease.
+        on_change gets `IDENTITY became leader` or `IDENTITY stopped leading`, and the Lease.
         """
         self.identity: Final = identity
         self._api = api
         self._name = lease
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self.terms: Final = terms or Terms()
         self._on_change = on_change
@@ -93,12 +93,12 @@ class LeaderElection:
 
     @property
     def holder(self) -> str:
-        """Who holds the lease, as far as is known; empty: nobody."""
+        """The identity of the last known holder; empty: none."""
         return _spec(self._observed).get("holderIdentity") or ""
 
     @property
     def seconds_since_renewal(self) -> float:
-        """How long the lease that is held here was not renewed; 0: it is not held."""
+        """The time since the last renewal of a lease that is held here; 0: it is not held."""
         return self._clock.monotonic_s() - self._renewed_at if self.is_leader else 0.0
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -108,7 +108,7 @@ class LeaderElection:
         """
         await self._acquire()
         self.is_leader = True
-        self._tell("became leader")
+        self._report("became leader")
         leading = asyncio.ensure_future(lead())
         renewing = asyncio.ensure_future(self._renew())
         try:
@@ -122,7 +122,7 @@ class LeaderElection:
             for task in (leading, renewing):
                 task.cancel()
             ended = await asyncio.gather(leading, renewing, return_exceptions=True)
-            self._tell("stopped leading")
+            self._report("stopped leading")
             if not is_lost:
                 await self._release()
         for error in ended:
@@ -130,8 +130,8 @@ class LeaderElection:
                 raise error
 
     async def _acquire(self) -> None:
-        while not await self._try_once():  # noqa: ASYNC110 - the server cannot tell when
-            await asyncio.sleep(self.terms.retry_s * (1 + (_JITTER - 1) * self._chance()))
+        while not await self._try_once():  # noqa: ASYNC110 - a lease has to be polled
+            await asyncio.sleep(self.terms.retry_s * (1 + (_JITTER - 1) * self._random()))
 
     async def _renew(self) -> None:
         """Return when the lease is lost."""
@@ -141,19 +141,19 @@ class LeaderElection:
             is_held = await self._try_once(left_s)
             now = self._clock.monotonic_s()
             if not is_held and now >= self._renewed_at + self.terms.renew_deadline_s:
-                self._logger.error("the lease was lost", lease=self._name.name)
+                self._logger.error("lost the lease", lease=self._name.name)
                 return
             if not is_held and self.holder not in ("", self.identity):
                 self._logger.error("another holds the lease", lease=self._name.name, by=self.holder)
                 return
 
     async def _try_once(self, left_s: float = math.inf) -> bool:
-        """Take or renew the lease within so many seconds; False if that cannot be now."""
+        """Take or renew the lease within so many seconds; False if that fails."""
         try:
             async with asyncio.timeout(min(self.terms.try_s, max(left_s, 0.0))):
                 return await self._try()
         except (ApiError, UnreachableError, TimeoutError) as error:
-            self._logger.debug("no lease", lease=self._name.name, error=str(error))
+            self._logger.debug("failed to take the lease", lease=self._name.name, error=str(error))
             return False
 
     async def _try(self) -> bool:
@@ -163,7 +163,7 @@ class LeaderElection:
             try:
                 return await self._put(observed, now, is_mine=True)
             except ApiError:
-                pass  # somebody changed it: look at it again
+                pass  # changed by another candidate: read it again
         try:
             lease = await self._api.get(LEASES, *self._name)
         except ApiError as error:
@@ -216,20 +216,20 @@ class LeaderElection:
         return self._observed_at + duration_s <= now
 
     async def _release(self) -> None:
-        """Give the lease back, so that nobody waits for its end."""
+        """Release the lease, so that others need not wait for its end."""
         try:
-            found = await self._api.get(LEASES, *self._name)
-            spec = _spec(found)
+            lease = await self._api.get(LEASES, *self._name)
+            spec = _spec(lease)
             if spec.get("holderIdentity") != self.identity:
                 return
             now = micro_time_text(self._clock.now_s())
             released = {**spec, "holderIdentity": "", "leaseDurationSeconds": 1}
             released.update(acquireTime=now, renewTime=now)
-            await self._api.update(LEASES, {**found, "spec": released})
+            await self._api.update(LEASES, {**lease, "spec": released})
         except (ApiError, UnreachableError) as error:
-            self._logger.warning("the lease was not given back", error=str(error))
+            self._logger.warning("failed to release the lease", error=str(error))
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         self._logger.info(what, lease=self._name.name, identity=self.identity)
         if self._on_change is not None and self._observed is not None:
             self._on_change(f"{self.identity} {what}", self._observed)

@@ -5,7 +5,7 @@
     store.by_index("node", "n1")        → pods of a node
     store.in_namespace("default")
 
-Objects are shared by all who read them: nobody changes one. Who wants another makes a copy.
+Objects are shared by all readers, who must not change them: make a copy instead.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -38,12 +38,12 @@ class ObjectStore:
     """Objects by key, and by values of indexes; in the order in which they came."""
 
     def __init__(self) -> None:
-        """Begin empty, with the index of namespaces."""
+        """Start with the index of namespaces."""
         self._objects: dict[str, Object] = {}
         self._values_of: dict[str, ValuesOf] = {}
         self._indexes: dict[str, dict[str, dict[str, Object]]] = {}
         self.resource_version = ""
-        """Of the newest event or bookmark; what was written up to it is known here."""
+        """That of the newest event or bookmark; all writes up to it are in the store."""
         self.add_index(NAMESPACE_INDEX, _namespace_of)
 
     def add_index(self, name: str, values_of: ValuesOf) -> None:

@@ -1,9 +1,10 @@
-"""A transport over HTTP with TLS: HTTP/2 where the server speaks it, else HTTP/1.1.
+"""A transport over HTTP with TLS: HTTP/2 if the server supports it, else HTTP/1.1.
 
     transport = OverHttp("https://127.0.0.1:6443", Credentials(token="…"), ca=pem)
 
-Which certificates are shown and believed is said here. A token file is read again every minute, as
-service accounts' tokens are renewed in place. What a server says it has not begun is sent again.
+Credentials and trusted authorities are set here. A token file is read again every minute, as
+service accounts' tokens are renewed in place. Requests that a server has not processed are sent
+again.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ _HTTPS_PORT: Final = 443
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who asks; all empty: nobody."""
+    """The client's credentials; all empty: anonymous."""
 
     token: str = ""
     token_file: str = ""
@@ -50,7 +51,7 @@ class OverHttp:
         insecure: bool = False,
         server_name: str = "",
     ) -> None:
-        """Ask the server at an URL; ca: PEM of the authorities to believe (empty: the system's)."""
+        """ca: PEM of the authorities to trust (empty: the system's)."""
         self._server = server.rstrip("/")
         self._credentials = credentials
         url = urlsplit(self._server)
@@ -91,13 +92,13 @@ class OverHttp:
             raise UnreachableError(f"no answer within {timeout_s} s") from error
 
     def use_token(self, token: str) -> None:
-        """Ask with another token from now on."""
+        """Use another token from now on."""
         self._token = token
 
     async def use_certificate(self, certificate: bytes, key: bytes) -> None:
-        """Ask with another certificate (PEM) from now on; what is under way is broken off.
+        """Use another certificate (PEM) from now on; requests under way are aborted.
 
-        Raises ValueError for what is no certificate.
+        Raises ValueError for an invalid certificate.
         """
         before = self._credentials
         self._credentials = replace(before, certificate=certificate, key=key)
@@ -126,7 +127,7 @@ class OverHttp:
         headers: Sequence[tuple[str, str]],
         body: bytes,
     ) -> Stream | None:
-        """Return an answer; None: the server does not speak HTTP/2."""
+        """Return an answer; None: the server does not support HTTP/2."""
         repeats = 0
         while True:
             connection = pool.ready()
@@ -166,7 +167,7 @@ class OverHttp:
         return self._token
 
     def _context(self) -> ssl.SSLContext:
-        """Return what TLS needs to know; raises ValueError for what is no certificate."""
+        """Return the TLS context; raises ValueError for an invalid certificate."""
         given = self._credentials
         shown = KeyPair(given.certificate, given.key)
         return client_context(self._ca, cert=shown, insecure=self._is_insecure)

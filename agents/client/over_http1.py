@@ -1,4 +1,4 @@
-"""Requests over HTTP/1.1, with or without TLS: connections are kept and used again."""
+"""Requests over HTTP/1.1, with or without TLS: connections are reused."""
 
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -14,7 +14,7 @@ _CONNECTIONS_MAX: Final = 100
 
 
 class _Response:
-    """An answer, in the words of a transport."""
+    """An answer, as transports return it."""
 
     __slots__ = ("_answer", "status")
 
@@ -50,7 +50,7 @@ class OverHttp1:
     """Connections to one server."""
 
     def __init__(self, server: str, context: ssl.SSLContext | None, server_name: str) -> None:
-        """Connect to nothing yet; context: None for http; server_name: empty: that of the URL."""
+        """context: None for http; server_name: empty: that of the URL."""
         self._server = server
         self._context = context
         self._server_name = server_name

@@ -1,4 +1,4 @@
-"""A token bucket that holds requests back: so many a second, and so many at once.
+"""A token bucket that limits requests: a rate per second, and a burst.
 
 limiter = TokenBucket(clock, per_second=20, burst=30)
 await limiter.acquire()
@@ -11,7 +11,7 @@ from kvstack.agents.client.timing import Clock
 
 
 class RateLimiter(Protocol):
-    """Says when a request may go."""
+    """Limits the rate of requests."""
 
     async def acquire(self) -> None:
         """Wait until one may."""
@@ -19,7 +19,7 @@ class RateLimiter(Protocol):
 
 
 class _NoLimit:
-    """Holds nothing back."""
+    """Limits nothing."""
 
     async def acquire(self) -> None:
         """Go at once."""
@@ -32,9 +32,9 @@ class TokenBucket:
     """Lets `burst` requests go at once, and then `per_second`."""
 
     def __init__(self, clock: Clock, per_second: float, burst: int) -> None:
-        """Begin with a full bucket."""
+        """Start with a full bucket."""
         if per_second <= 0 or burst < 1:
-            raise ValueError(f"a rate of {per_second}/s with a burst of {burst} lets nothing go")
+            raise ValueError(f"a rate of {per_second}/s with a burst of {burst} allows no requests")
         self._clock = clock
         self._per_second = per_second
         self._burst = float(burst)
@@ -42,7 +42,7 @@ class TokenBucket:
         self._filled_s = clock.monotonic_s()
 
     def wait_s(self) -> float:
-        """Take a token; return the seconds until it is there."""
+        """Take a token; return the seconds until it is available."""
         now = self._clock.monotonic_s()
         self._tokens = min(self._burst, self._tokens + (now - self._filled_s) * self._per_second)
         self._filled_s = now

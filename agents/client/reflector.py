@@ -1,12 +1,12 @@
-"""Keeps somebody told of all objects of a resource, for ever: list, watch, and again after breaks.
+"""Keeps a sink up to date with all objects of a resource, for ever: list, watch, and retry.
 
     watch with initial events ─► replace(all objects) ─► apply(events) … ends ─► watch on
        └► refused: list in pages ─► replace ─► watch       └► 410: from the beginning
 
-Rules (client-go's reflector): a watch that ends is begun again at the last resourceVersion, also of
-bookmarks; 410, and a resourceVersion that the server has not reached (its store was restored, say),
-begin from the whole; failures, and watches that end at once without a word, wait 0.8 s, twice as
-long each time up to 30 s, with jitter.
+Rules (client-go's reflector): a watch that ends is started again at the last resourceVersion, also
+of bookmarks; after 410, and after a resourceVersion that the server has not reached (its store was
+restored, say), all objects are read again. After a failure, or a watch that ends at once without an
+event, it waits for 0.8 s, twice as long each time up to 30 s, with jitter.
 """
 
 import asyncio
@@ -26,27 +26,27 @@ Object: TypeAlias = dict[str, Any]
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 WATCH_S: Final = 300
-"""How long a watch lasts at least; up to twice that."""
+"""The minimum length of a watch; the maximum is twice that."""
 _PAGE: Final = 500
 _BASE_S: Final = 0.8
 _MAX_S: Final = 30.0
 _RESET_S: Final = 120.0
 _SHORT_S: Final = 1.0
-"""A watch that tells nothing and ends within that is a failure: it is not begun again at once."""
+"""A watch that ends within that without an event is a failure: it is not retried at once."""
 _GONE: Final = 410
 _TOO_MANY: Final = 429
 _AHEAD: Final = "ResourceVersionTooLarge"
 
 
 class Sink(Protocol):
-    """Who is told."""
+    """Receives objects and changes."""
 
     def replace(self, objects: list[Object], resource_version: str) -> None:
-        """These are all objects there are."""
+        """Replace all objects."""
         ...
 
     def apply(self, events: list[Event]) -> None:
-        """Take ADDED, MODIFIED, DELETED and BOOKMARK, in order."""
+        """Apply ADDED, MODIFIED, DELETED and BOOKMARK, in order."""
         ...
 
 
@@ -59,7 +59,7 @@ class Reflector:
         resource: ResourceType,
         sink: Sink,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         *,
         namespace: str = "",
@@ -70,16 +70,16 @@ class Reflector:
         watch_s: int = WATCH_S,
         lighten: Callable[[Object], None] | None = None,
     ) -> None:
-        """Follow nothing yet.
+        """Does not start before `run`.
 
-        chance: random numbers from 0 to 1. lighten: called with each object of a whole as it comes,
+        random: random numbers from 0 to 1. lighten: called with each object of a whole as it comes,
         to drop what the sink will not keep: until the whole is there, all of them are held.
         """
         self._api = api
         self._resource = resource
         self._sink = sink
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._namespace = namespace
         self._labels = labels
@@ -91,7 +91,7 @@ class Reflector:
         self._resource_version = ""  # empty: begin from the whole
         self._lists = False  # the server sent no initial events when it was last asked
         self._back_off = RetryBackOff(
-            clock, chance, base_s=_BASE_S, max_s=_MAX_S, jitter=1.0, reset_s=_RESET_S
+            clock, random, base_s=_BASE_S, max_s=_MAX_S, jitter=1.0, reset_s=_RESET_S
         )
 
     async def run(self) -> None:
@@ -132,7 +132,7 @@ class Reflector:
         await asyncio.sleep(wait_s)
 
     async def _list(self) -> None:
-        """Take the whole in pages."""
+        """List all objects, in pages."""
         items: list[Object] = []
         token = ""
         while True:
@@ -157,7 +157,7 @@ class Reflector:
         self._lists = False
 
     async def _watch_list(self) -> None:
-        """Take the whole from the beginning of a watch, and go on with the same stream."""
+        """Get all objects from the start of a watch, and go on with the same stream."""
         objects: dict[tuple[str, str], Object] | None = {}
         async with aclosing(self._stream(initial_events=True)) as stream:
             async for events in stream:
@@ -180,17 +180,17 @@ class Reflector:
                         objects = None
                         self._take(events[position + 1 :])
                         break
-        self._lists = objects is not None  # it ended before it had told all
+        self._lists = objects is not None  # it ended before the initial events did
 
     async def _watch(self) -> None:
-        """Take changes; a stream that ends at once without any raises UnreachableError."""
+        """Follow changes; a stream that ends at once without any raises UnreachableError."""
         began_s, is_silent = self._clock.monotonic_s(), True
         async with aclosing(self._stream(initial_events=False)) as stream:
             async for events in stream:
                 is_silent = False
                 self._take(events)
         if is_silent and self._clock.monotonic_s() - began_s < _SHORT_S:
-            raise UnreachableError(f"a watch ended within {_SHORT_S} s and told nothing")
+            raise UnreachableError(f"a watch ended within {_SHORT_S} s without an event")
 
     def _stream(self, *, initial_events: bool) -> AsyncGenerator[list[Event], None]:
         return self._api.watch(
@@ -199,7 +199,7 @@ class Reflector:
             resource_version=self._resource_version,
             labels=self._labels,
             fields=self._fields,
-            timeout_s=int(self._watch_s * (1 + self._chance())),
+            timeout_s=int(self._watch_s * (1 + self._random())),
             initial_events=initial_events,
             accept=self._accept,
         )
@@ -211,6 +211,6 @@ class Reflector:
 
 
 def _is_ahead(error: ApiError) -> bool:
-    """Whether the server has not reached the resourceVersion that it was asked for."""
+    """Return whether the server has not reached the requested resourceVersion."""
     causes = (error.status.get("details") or {}).get("causes") or ()
     return any(cause.get("reason") == _AHEAD for cause in causes)

@@ -6,11 +6,11 @@
 
 An event is repeated when type, reason, action and object are the same, whatever its note, and the
 last was less than six minutes ago. The second time makes it a series. Later times are only counted
-here; the server is told every half hour, and when the series is over. Six minutes after the last
-time an event is forgotten. Nobody waits for an event; the newest are dropped when thousands wait.
+here; the server gets the count every half hour, and when the series ends. Six minutes after the
+last time an event is forgotten. Recording never blocks; the newest are dropped when thousands wait.
 
-There is one for each pod that was scheduled lately. So what is remembered is small: the event
-compressed, and a digest of what makes another the same.
+There is a series for each recently scheduled pod. So what is remembered is small: the compressed
+event, and a digest of what identifies it.
 """
 
 import asyncio
@@ -36,14 +36,14 @@ Object: TypeAlias = dict[str, Any]
 _WAITING_MAX: Final = 10_000
 _REMEMBERED_MAX: Final = 4096
 _SERIES_S: Final = 360.0
-_TOLD_S: Final = 1800.0
+_WRITE_EVERY_S: Final = 1800.0
 _WRITERS: Final = 16
 _NOTE_BYTES_MAX: Final = 1024
 _DIGEST_BYTES: Final = 15
 
 
 class _Series:
-    """An event, how often it happened, and how much of that the server was told."""
+    """An event, how often it happened, and the count that the server has."""
 
     __slots__ = (
         "_data",
@@ -52,8 +52,8 @@ class _Series:
         "is_due",
         "is_written",
         "last_s",
-        "told",
-        "told_s",
+        "written_count",
+        "written_s",
     )
 
     def __init__(self, event: Object, last_s: float, packing: Packing) -> None:
@@ -65,8 +65,8 @@ class _Series:
         """None: it is not compressed."""
         self.count = 1
         self.last_s = last_s
-        self.told = 0
-        self.told_s = last_s
+        self.written_count = 0
+        self.written_s = last_s
         self.is_written = False  # just now
         self.is_due = False  # once more, after that
 
@@ -83,7 +83,7 @@ class SeriesRecorder:
     def __init__(
         self, api: Api, controller: str, instance: str, clock: Clock, logger: Logger
     ) -> None:
-        """Record nothing yet; controller and instance: who reports."""
+        """controller and instance: the reporting component."""
         self._api = api
         self._controller = controller
         self._instance = instance
@@ -110,7 +110,7 @@ class SeriesRecorder:
         key = _digest(type_, reason, action, *map(str, regarding.values()))
         series = self._series.get(key)
         if series is not None and now_s - series.last_s >= _SERIES_S:
-            if series.count > series.told:
+            if series.count > series.written_count:
                 self._write_soon(series)
             series = None
         if series is None:
@@ -136,15 +136,15 @@ class SeriesRecorder:
             task.add_done_callback(self._tasks.discard)
 
     def _sweep(self) -> None:
-        """Tell of the series that are over, and of those that were not told of for long.
+        """Write the counts of series that have ended, and of those not written for long.
 
         Those that are over are forgotten.
         """
         now_s = self._clock.now_s()
         for key, series in list(self._series.items()):
             is_over = now_s - series.last_s >= _SERIES_S
-            is_behind = series.count > series.told
-            if is_behind and (is_over or now_s - series.told_s >= _TOLD_S):
+            is_behind = series.count > series.written_count
+            if is_behind and (is_over or now_s - series.written_s >= _WRITE_EVERY_S):
                 self._write_soon(series)
             if is_over:
                 del self._series[key]
@@ -154,7 +154,7 @@ class SeriesRecorder:
 
     @property
     def is_idle(self) -> bool:
-        """Whether what was to be written now is written, or given up."""
+        """Whether all that is due is written, or dropped."""
         return not self._tasks
 
     async def flushed(self) -> None:
@@ -175,7 +175,7 @@ class SeriesRecorder:
     def _event(
         self, regarding: Object, type_: str, reason: str, action: str, note: str, now_s: float
     ) -> Object:
-        # Names must differ even where the clock stands still.
+        # Names must differ even if the clock does not advance.
         self._last_ns = max(int(now_s * 1e9), self._last_ns + 1)
         namespace = regarding.get("namespace") or "default"
         return {
@@ -206,7 +206,9 @@ class SeriesRecorder:
                 await self._write(series)
             except (ApiError, UnreachableError) as error:
                 reason = series.event()["reason"]
-                self._logger.warning("an event was refused", reason=reason, error=str(error))
+                self._logger.warning(
+                    "the API server refused an event", reason=reason, error=str(error)
+                )
             series.is_written = False
             if series.is_due:
                 series.is_due = False
@@ -215,13 +217,13 @@ class SeriesRecorder:
     async def _write(self, series: _Series) -> None:
         event = series.event()
         meta = event["metadata"]
-        is_first = not series.told
-        series.told = series.count
+        is_first = not series.written_count
+        series.written_count = series.count
         if is_first:
-            series.told = 1
+            series.written_count = 1
             await self._api.create(NEW_EVENTS, meta["namespace"], event)
             return
-        series.told_s = self._clock.now_s()
+        series.written_s = self._clock.now_s()
         counted = {"count": series.count, "lastObservedTime": micro_time_text(series.last_s)}
         try:
             await self._api.patch(

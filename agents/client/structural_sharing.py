@@ -1,4 +1,4 @@
-"""Equal parts of objects held once: what an object has in common with another becomes the same.
+"""Structural sharing: equal parts of objects are stored once.
 
     share(pod, another_of_the_same_template)
 
@@ -14,11 +14,11 @@ Object: TypeAlias = dict[str, Any]
 
 DEEP: Final = 8
 SHALLOW: Final = 1
-"""How far in is looked. Of one object before and after a change whole parts are equal."""
+"""The depth for an object before and after a change, of which whole parts are equal."""
 
 
 def share(obj: Object, like: Object, depth: int = DEEP) -> None:
-    """Put parts of `like` in the place of equal parts of an object that nobody else has yet."""
+    """Replace parts of an object, which has no other user yet, by equal parts of `like`."""
     for key, value in obj.items():
         known = like.get(key)
         if known is None or type(known) is not type(value):

@@ -1,4 +1,4 @@
-"""Where time comes from; a simulation gives its own. Waiting is the event loop's business."""
+"""The source of time; a simulation passes its own. Waiting is the event loop's business."""
 
 import time
 from functools import lru_cache
@@ -36,7 +36,7 @@ def time_text(now_s: float) -> str:
     return _second_text(int(now_s))
 
 
-@lru_cache(maxsize=64)  # most of what is told in a second is told of the same one
+@lru_cache(maxsize=64)  # most times that are written in a second are of the same one
 def _second_text(seconds: int) -> str:
     return format_time(seconds)
 

@@ -1,4 +1,4 @@
-"""The way to an API server: requests and answers as bytes.
+"""The interface of transports to an API server: requests and answers as bytes.
 
 Implementations: `over_http` (TLS, kubeconfig), `in_process` (an API server on the same loop).
 """
@@ -29,7 +29,7 @@ class Response(Protocol):
         ...
 
     def close(self) -> None:
-        """Want no more of it."""
+        """Abandon the answer."""
         ...
 
 

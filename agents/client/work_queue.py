@@ -1,12 +1,12 @@
-"""A queue of keys that need work, as client-go's: each key once, and never twice at the same time.
+"""A queue of keys, as client-go's: each key waits once, and is never worked on twice at once.
 
     queue.add(key)                   now
     queue.add_after(key, 2.0)        later; the earlier of several times wins
     queue.add_rate_limited(key)      later, the later the more often it failed
     key = await queue.get()
-    queue.done(key)                  what was added meanwhile is given out again now
+    queue.done(key)                  if it was added meanwhile, it is handed out again now
 
-A key that is added while it is worked on is given out once more afterwards.
+A key that is added while it is worked on is handed out once more afterwards.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class WorkQueue(Generic[_Key]):
     """Keys that need work; all of it belongs to one loop."""
 
     def __init__(self, clock: Clock, back_off: FailureBackOff | None = None) -> None:
-        """Begin empty; back_off: of keys whose work failed."""
+        """back_off: the delays of failed keys."""
         self._clock = clock
         self._back_off = back_off or FailureBackOff(clock)
         self._waiting: deque[_Key] = deque()
@@ -39,9 +39,9 @@ class WorkQueue(Generic[_Key]):
         self._getters: deque[asyncio.Future[None]] = deque()
         self._is_closed = False
         self.added = 0
-        """How many keys were taken, those that waited already not counted."""
+        """The number of keys that were added, those that waited already not counted."""
         self.retried = 0
-        """How many of them after a failure."""
+        """The number of them that were added after a failure."""
 
     def __len__(self) -> int:
         """Return how many keys wait to be given out."""
@@ -49,7 +49,7 @@ class WorkQueue(Generic[_Key]):
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits or is worked on; what is to come later does not count."""
+        """Whether no key waits or is worked on; delayed keys do not count."""
         return not self._waiting and not self._processing
 
     def in_hand(self) -> Iterator[tuple[_Key, bool]]:
@@ -63,7 +63,7 @@ class WorkQueue(Generic[_Key]):
         yield from ((key, max(0.0, at_s - now_s)) for key, at_s in self._due.items())
 
     def add(self, key: _Key) -> None:
-        """Have a key worked on."""
+        """Add a key."""
         if key in self._dirty or self._is_closed:
             return
         self._dirty.add(key)
@@ -73,7 +73,7 @@ class WorkQueue(Generic[_Key]):
             self._wake()
 
     def add_after(self, key: _Key, delay_s: float) -> None:
-        """Have a key worked on after a while."""
+        """Add a key after a delay."""
         if delay_s <= 0:
             self.add(key)
             return
@@ -86,14 +86,14 @@ class WorkQueue(Generic[_Key]):
         self._set_timer()
 
     def add_rate_limited(self, key: _Key) -> float:
-        """Have a key worked on again after a failure; return in how many seconds."""
+        """Add a key again after a failure; return the delay in seconds."""
         delay_s = self._back_off.next_s(key)
         self.retried += 1
         self.add_after(key, delay_s)
         return delay_s
 
     def forget(self, key: _Key) -> None:
-        """The work of a key succeeded, or is given up: its failures do not count any more."""
+        """Reset the failures of a key, after success or when it is given up."""
         self._back_off.forget(key)
 
     def failures(self, key: _Key) -> int:
@@ -126,7 +126,7 @@ class WorkQueue(Generic[_Key]):
             self._wake()
 
     def close(self) -> None:
-        """Take no more keys, and give none out once those that wait are done."""
+        """Accept no more keys, and hand out those that wait."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -165,4 +165,4 @@ class WorkQueue(Generic[_Key]):
 
 
 class QueueClosedError(Exception):
-    """There is no more work."""
+    """The queue is closed and empty."""

@@ -1,4 +1,4 @@
-"""What the flags of the controller manager say to controllers."""
+"""Settings of the controllers, from the controller manager's flags."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, tzinfo
@@ -16,7 +16,7 @@ SIGNERS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NodeLifecycleOptions:
-    """How long nodes may be silent, and how fast they are then emptied."""
+    """Grace periods of nodes, and rates of evictions."""
 
     monitor_period_s: float = 5.0
     grace_period_s: float = 50.0
@@ -30,7 +30,7 @@ class NodeLifecycleOptions:
 
 @dataclass(frozen=True, slots=True)
 class AutoscalerOptions:
-    """How often targets are looked at, and how quickly their pods are believed."""
+    """Settings of horizontal pod autoscaling."""
 
     sync_period_s: float = 15.0
     downscale_stabilization_s: float = 300.0
@@ -41,14 +41,14 @@ class AutoscalerOptions:
 
 @dataclass(frozen=True, slots=True)
 class VolumeOptions:
-    """How volumes and claims are brought together."""
+    """Settings of volumes and claims."""
 
     sync_period_s: float = 15.0
-    """How often claims that wait are looked at."""
+    """The interval of checks of pending claims."""
     provisions: bool = True
-    """Whether provisioners are asked for volumes."""
+    """Whether volumes are provisioned dynamically."""
     forces_detach: bool = True
-    """Whether what an unready node has mounted is detached after six minutes."""
+    """Whether volumes mounted on an unready node are force-detached after six minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ class NodeRanges:
     clusters: tuple[IPv4Network | IPv6Network, ...]
     """One, or one of each family; the first is the preferred one."""
     masks: tuple[int, ...]
-    """How long the prefix of a node's part is, for each of them."""
+    """The prefix length of a node's part of each range."""
     services: tuple[IPv4Network | IPv6Network, ...] = ()
-    """Of cluster IPs: no node is given any of them."""
+    """Ranges of cluster IPs, which are not allocated to nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +86,14 @@ class Options:
     nodes: NodeLifecycleOptions = field(default_factory=NodeLifecycleOptions)
     volumes: VolumeOptions = field(default_factory=VolumeOptions)
     node_ranges: NodeRanges | None = None
-    """None: nodes are given no addresses for pods."""
+    """None: nodes get no ranges of pod addresses."""
     terminated_pods_max: int = 12500
     quota_sync_period_s: float = 300.0
     endpoints_per_slice_max: int = 100
     mirrored_addresses_max: int = 1000
     unused_token_s: float = 8760 * 3600.0
-    """How long tokens in Secrets are kept that nobody uses."""
+    """How long unused tokens in Secrets are kept."""
     unread_kinds: frozenset[tuple[str, str]] = frozenset()
     """Groups and resources of a copied cluster whose objects could not be copied."""
     local_zone: tzinfo = UTC
-    """In which schedules are read that name no zone: that of the process."""
+    """The time zone of schedules without one: that of the process."""

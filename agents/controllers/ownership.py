@@ -2,7 +2,7 @@
 
     pods = yield from claim(Claim(PODS, REPLICA_SETS, replica_set, selector), candidates)
 
-An object of the owner that its selector no longer matches is released, one that nobody owns and
+An object of the owner that its selector no longer matches is released, one without a controller and
 that it matches is adopted. Before the first adoption the owner is read from the server: one that is
 gone or going takes nothing. The uid in each patch keeps it from meeting another object.
 """
@@ -32,10 +32,10 @@ class OwnerGoneError(ForeseenError):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an owner may claim."""
+    """The dependents that an owner may claim."""
 
     resource: ResourceType
-    """Of the dependents."""
+    """The resource of the dependents."""
     owner_resource: ResourceType
     owner: Object
     selector: Selector
@@ -61,7 +61,7 @@ def controller_values(obj: Object) -> tuple[str, ...]:
 
 
 def orphans_value(namespace: str) -> str:
-    """Return what CONTROLLER_INDEX has the objects of a namespace under that nobody controls."""
+    """Return the key of CONTROLLER_INDEX for the objects of a namespace without a controller."""
     return f"orphan/{namespace}"
 
 
@@ -133,7 +133,7 @@ class SharedLabels:
 
 
 class OwnerKeys:
-    """Which owners of one kind a change of a dependent concerns: its controller's, or adopters."""
+    """Maps a change of a dependent to owners of one kind: its controller, or possible adopters."""
 
     def __init__(
         self, resource: ResourceType, selector_of: Callable[[Object], Selector] = label_selector
@@ -166,7 +166,7 @@ class OwnerKeys:
 
 
 def _is_same_orphan(old: Object | None, new: Object) -> bool:
-    """Whether an object that nobody controls was so before, with the same labels.
+    """Whether an orphan was one before, with the same labels.
 
     A controller that did not adopt it then does not adopt it now.
     """

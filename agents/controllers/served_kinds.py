@@ -1,4 +1,4 @@
-"""Which resource a kind is, as the server says; asked again after half a minute.
+"""The resource of a kind, by discovery, cached for half a minute.
 
 resource = yield from kinds.resource_of("apps/v1", "Deployment", now_s)
 """
@@ -23,7 +23,6 @@ class ServedKinds:
     """Remembers the resources of kinds."""
 
     def __init__(self) -> None:
-        """Know none yet."""
         self._known: dict[tuple[str, str], tuple[ResourceType, float]] = {}
 
     def resource_of(

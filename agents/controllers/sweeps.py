@@ -1,4 +1,4 @@
-"""Controllers that look at all objects of their kinds from time to time, and at none in between.
+"""Controllers that check all objects of their kinds periodically, and ignore changes in between.
 
     class Cleaner(Sweep):
         period_s = 300.0
@@ -41,7 +41,7 @@ class Sweep(BaseController, ABC):
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin to look."""
+        """Start with the sweep."""
         return (_ALL,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:

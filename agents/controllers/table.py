@@ -21,10 +21,10 @@ class Entry(NamedTuple):
     name: str
     """With its suffix `-controller`."""
     factory: str
-    """What makes it, in a module of this package that is imported when it does."""
+    """The factory, in a module of this package that is imported on first use."""
     aliases: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
-    """What the factory takes: fields of `Options`, or what a module has (`zoneinfo:ZoneInfo`)."""
+    """Arguments of the factory: fields of `Options`, or of modules (`zoneinfo:ZoneInfo`)."""
     needs: str = ""
     """A field of `Options` without which there is nothing to do; empty: none is needed."""
     is_on_by_default: bool = True
@@ -33,12 +33,12 @@ class Entry(NamedTuple):
         """Return the controller; None where the options leave nothing to do."""
         if self.needs and not getattr(options, self.needs):
             return None
-        given = [_found(each) if ":" in each else getattr(options, each) for each in self.takes]
-        controller: Controller = _found(f".{self.factory}")(*given)
+        given = [_load(each) if ":" in each else getattr(options, each) for each in self.takes]
+        controller: Controller = _load(f".{self.factory}")(*given)
         return controller
 
 
-def _found(location: str) -> Any:  # noqa: ANN401  # rows differ in what they name
+def _load(location: str) -> Any:  # noqa: ANN401  # rows differ in what they name
     """Return what `module:name` names; a module that begins with a dot is one of this package."""
     module, _, name = location.partition(":")
     return getattr(import_module(module, __package__), name)
@@ -97,7 +97,7 @@ class Absent(NamedTuple):
 
     name: str
     why: str
-    """What is missing without it, for users."""
+    """What users miss without it."""
     aliases: tuple[str, ...] = ()
 
 
@@ -135,7 +135,7 @@ PARTS_ABSENT: Final = (
         "volumes of `hostPath` below `/tmp` are not deleted, and none is recycled (`Recycle`)",
     ),
 )
-"""What controllers that are here leave out."""
+"""Features that the controllers here lack."""
 
 
 class UnknownControllerError(ValueError):

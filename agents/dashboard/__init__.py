@@ -1,1 +1,1 @@
-"""The page for people at /ui/: files for a browser, which asks the API server as its user."""
+"""The dashboard at /ui/: files for a browser, which calls the API server as its user."""

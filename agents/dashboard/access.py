@@ -1,10 +1,10 @@
-"""Who may read the files of the page, and the role of those who see what only the server knows.
+"""Who may read the files of the dashboard, and the role for the server's internal state.
 
     kvstack:dashboard-files       /ui: everybody, as the files hold nothing of the cluster
     kvstack:times                 /at: who has signed in; how far back the past goes, no objects
     kvstack:cluster-observer      /debug and the store's status: for those an administrator names
 
-What the last one shows names users and objects of all namespaces, so nobody is bound to it at
+What the last one shows names users and objects of all namespaces, so it is not bound at
 first; administrators have its rights anyway.
 """
 

@@ -30,7 +30,7 @@ HEADERS: Final = (
     ("X-Frame-Options", "DENY"),
 )
 TRANSPORT_SECURITY: Final = ("Strict-Transport-Security", "max-age=31536000")
-"""Of answers over TLS at a host name; browsers heed it for no address."""
+"""HSTS, for answers over TLS at a host name; browsers ignore it for addresses."""
 TYPES: Final = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",

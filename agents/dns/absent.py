@@ -1,4 +1,4 @@
-"""What CoreDNS does and this server does not; shown in docs/differences.md."""
+"""Features of CoreDNS that this server lacks; listed in docs/differences.md."""
 
 from typing import Final
 

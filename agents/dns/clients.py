@@ -1,11 +1,11 @@
-"""Who may ask, and how often: the addresses of a cluster, each so many times a second.
+"""Which clients may ask, and their rate limits.
 
     clients = Clients(networks, per_second); clients.begin(now_s)
     clients.admits("10.244.0.7")
 
-What has another address gets no answer at all, so nobody outside learns that there is a server, nor
-can be sent answers to questions that others ask in its name. Nor does it count: whoever forges
-addresses takes no client's turn.
+Other addresses get no answer at all, so that the server is invisible to them, and cannot be used to
+send answers to forged addresses. They are not counted either: forged queries cannot use up the
+limit of a client.
 """
 
 from collections.abc import Iterable
@@ -33,7 +33,7 @@ class Clients:
         self.refused = 0
 
     def add(self, networks: Iterable[Network]) -> None:
-        """Let these ask too, instead of those that were added before."""
+        """Set the ranges that may ask, besides the initial ones."""
         found = (*self._fixed, *networks)
         if found != self._networks:
             self._networks = found
@@ -41,7 +41,7 @@ class Clients:
             self._left.clear()
 
     def begin(self, now_s: float) -> None:
-        """Tell the time, by a monotonic clock."""
+        """Set the current time, of a monotonic clock."""
         if now_s >= self._ends_s:
             self._ends_s = now_s + 1
             self._left.clear()
@@ -58,14 +58,14 @@ class Clients:
         return True
 
     def allows(self, host: str) -> bool:
-        """Tell whether an address may ask at all."""
-        known = self._allowed.get(host)
-        if known is None:
+        """Whether an address may ask."""
+        is_allowed = self._allowed.get(host)
+        if is_allowed is None:
             if len(self._allowed) >= KNOWN_MAX:
                 self._allowed.clear()
             address = ip_address(host.partition("%")[0])
-            known = any(
+            is_allowed = any(
                 address in each for each in self._networks if each.version == address.version
             )
-            self._allowed[host] = known
-        return known
+            self._allowed[host] = is_allowed
+        return is_allowed

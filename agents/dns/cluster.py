@@ -1,11 +1,11 @@
-"""The names of a cluster, and what each stands for: Kubernetes' DNS schema 1.1.0.
+"""The names of a cluster, and their records: Kubernetes' DNS schema 1.1.0.
 
     cluster.put_service(service, now_s); cluster.put_slice(piece, now_s)
     cluster.find(("web", "default", "svc"), A)        of the zone, its own labels left out
     cluster.find_address("10.96.0.10")                the names of an address, for PTR
 
 Pure: objects go in, records come out. What is kept is small and changes with one object; answers
-are put together when they are asked for. Names are in lower case.
+are built on request. Names are in lower case.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ SCHEMA: Final = "1.1.0"
 _SCHEMA_TTL_S: Final = 28_800
 _SOA_TTL_S_MAX: Final = 300
 RECORDS_MAX: Final = 1000
-"""Of one answer: of a Service with more endpoints the others are left out."""
+"""The maximum number of records in an answer; further endpoints are left out."""
 _DNS_SERVICE: Final = ("kube-system", "kube-dns")
 
 INSECURE, VERIFIED, DISABLED = "insecure", "verified", "disabled"
@@ -40,7 +40,7 @@ POD_MODES: Final = (DISABLED, INSECURE, VERIFIED)
 
 
 class Record(NamedTuple):
-    """A record; its name is the one that was asked for unless it has another."""
+    """A record; its name is the one in the question unless it has another."""
 
     kind: RdataType
     ttl_s: int
@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 class Resolution(NamedTuple):
-    """What a name stands for."""
+    """The addresses or records of a name."""
 
     answers: tuple[Record, ...] = ()
     additional: tuple[Record, ...] = ()
@@ -67,13 +67,13 @@ UNKNOWN: Final = Resolution(exists=False)
 
 
 class Options(NamedTuple):
-    """What a zone says, and of what."""
+    """Settings of a zone."""
 
     domain: str = "cluster.local"
     ttl_s: int = 30
     pods: str = INSECURE
     names_by_pods: bool = False
-    """Whether an endpoint without hostname is named by its pod."""
+    """Whether an endpoint without hostname is named after its pod."""
 
 
 class _Match(NamedTuple):
@@ -88,10 +88,9 @@ class Cluster:
     """The Services of a cluster."""
 
     def __init__(self, options: Options = Options()) -> None:  # noqa: B008 - it cannot be changed
-        """Know of none yet."""
         self.options: Final = options
         self.changed_s = 0
-        """When the last change came: the serial of the zone."""
+        """The time of the last change: the serial of the zone."""
         self._services: dict[Key, Service] = {}
         self._slices: dict[Key, dict[str, Slice]] = {}
         self._namespaces: set[str] = set()
@@ -102,7 +101,7 @@ class Cluster:
     # What there is.
 
     def put_service(self, obj: Object, now_s: float) -> Key:
-        """Take a Service as it is now; return its key."""
+        """Add or update a Service; return its key."""
         key = _key(obj)
         self.drop_service(key, now_s)
         found = self._services[key] = service_of(obj)
@@ -121,7 +120,7 @@ class Cluster:
                 del self._of_address[address]
 
     def put_slice(self, obj: Object, now_s: float) -> Key | None:
-        """Take an EndpointSlice as it is now; return the key of its Service."""
+        """Add or update an EndpointSlice; return the key of its Service."""
         key = service_key(obj)
         if key is not None:
             self._drop_slice(key, obj["metadata"]["name"])
@@ -155,7 +154,7 @@ class Cluster:
                 del self._behind[each.address]
 
     def put_namespace(self, name: str) -> None:
-        """Know that a namespace exists."""
+        """Add a namespace."""
         self._namespaces.add(name)
 
     def drop_namespace(self, name: str) -> None:
@@ -163,7 +162,7 @@ class Cluster:
         self._namespaces.discard(name)
 
     def put_pod(self, namespace: str, name: str, addresses: Sequence[str]) -> None:
-        """Know that a pod has addresses."""
+        """Set the addresses of a pod."""
         for each in addresses:
             self._pods.setdefault((namespace, each), set()).add(name)
 
@@ -176,7 +175,7 @@ class Cluster:
                 self._pods.pop((namespace, each), None)
 
     def has_service(self, key: Key) -> bool:
-        """Whether there is a Service."""
+        """Whether a Service exists."""
         return key in self._services
 
     # What names stand for.
@@ -204,8 +203,8 @@ class Cluster:
     def soa(self) -> Record:
         """Return the record that says how long it is known that there is nothing."""
         zone, ttl_s = self.options.domain, self.options.ttl_s
-        told = (f"ns.dns.{zone}", f"hostmaster.{zone}", self.changed_s, 7200, 1800, 86400, ttl_s)
-        return Record(SOA, min(ttl_s, _SOA_TTL_S_MAX), told, owner=zone)
+        values = (f"ns.dns.{zone}", f"hostmaster.{zone}", self.changed_s, 7200, 1800, 86400, ttl_s)
+        return Record(SOA, min(ttl_s, _SOA_TTL_S_MAX), values, owner=zone)
 
     def find_address(self, address: str) -> tuple[Record, ...]:
         """Return the names of an address, for PTR; none: it is not of this cluster."""
@@ -320,7 +319,7 @@ class Cluster:
 
 
 def _ports(ports: Sequence[Port], name: str, protocol: str) -> Sequence[Port]:
-    """Return the ports that are asked for; without any, addresses are there nevertheless."""
+    """Return the requested ports; without any, addresses have records nevertheless."""
     if not ports and not name:
         return (Port("", "", NO_PORT),)
     return named(ports, name, protocol)

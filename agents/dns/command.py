@@ -40,17 +40,17 @@ def _prepare(given: CommandLine) -> Work:
 
 async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
     stop = stop_event()
-    clock, chance = SystemClock(), SystemRandom().random
+    clock, random = SystemClock(), SystemRandom().random
     async with AsyncExitStack() as stack:
         api = Api(connect(cluster), Options(user_agent=_AGENT))
         stack.push_async_callback(api.close)
-        informers = await stack.enter_async_context(Informers(api, clock, chance, log))
+        informers = await stack.enter_async_context(Informers(api, clock, random, log))
         server = DnsServer(informers, settings.dns, clock, log)
         stack.push_async_callback(server.stop)
         await server.start()
         for address in settings.addresses:
             port = await server.listen(address, settings.port)
-            log.info("DNS answers", address=address, port=port)
+            log.info("DNS is serving", address=address, port=port)
         pages = DnsPages(server, f"dns://:{settings.port}", settings.pages)
         stack.push_async_callback(pages.stop)
         await pages.start()

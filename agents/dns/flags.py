@@ -21,7 +21,7 @@ PRIVATE: Final = (
     "127.0.0.0/8,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,169.254.0.0/16,"
     "::1/128,fc00::/7,fe80::/10"
 )
-"""Addresses that nobody has from the outside."""
+"""Addresses that are never those of clients outside."""
 
 TABLE: Final = FlagTable(
     (

@@ -1,4 +1,4 @@
-"""Answers that were given before, found by the bytes of a query alone.
+"""A cache of whole answers by the bytes of the query.
 
     header 12 │ name │ type class │ (OPT)      by name in lower case, type and class
 
@@ -15,7 +15,7 @@ from kvstack.agents.dns.services import Key
 
 KEPT_MAX: Final = 16_384
 OTHERS_MAX: Final = 4096
-"""Of what depends on more than one Service, such as that there is none."""
+"""The maximum number of answers that depend on several Services, or none."""
 
 _ONE_QUESTION: Final = b"\0\1\0\0\0\0"
 _NO_OTHERS, _ONE_OTHER = b"\0\0", b"\0\1"
@@ -24,7 +24,7 @@ _OPT_BYTES: Final = 11
 _UNUSUAL: Final = 0xFA
 """An answer, another operation, a part of something longer: in the first byte of flags."""
 _USUAL_SECOND: Final = (0x00, 0x20)
-"""Nothing, or that authenticated data would be understood."""
+"""No flags, or AD."""
 
 
 class _KnownAnswer:
@@ -44,10 +44,10 @@ class _KnownAnswer:
 
 
 class KnownAnswers:
-    """What was answered about the cluster, until it changes."""
+    """A cache of answers about the cluster, until it changes."""
 
     def __init__(self, *, is_recursing: bool) -> None:
-        """is_recursing: whether names of others are resolved, which every answer tells."""
+        """is_recursing: whether names of others are resolved, as every answer indicates."""
         self._is_recursing = is_recursing
         self._of_services: dict[bytes, _KnownAnswer] = {}
         self._others: dict[bytes, _KnownAnswer] = {}
@@ -65,8 +65,8 @@ class KnownAnswers:
         """
         end = data.find(0, HEADER_BYTES) + 5
         key = data[HEADER_BYTES : end - 4].lower() + data[end - 4 : end]
-        known = self._of_services.get(key) or self._others.get(key)
-        if known is None or data[4:10] != _ONE_QUESTION:
+        answers = self._of_services.get(key) or self._others.get(key)
+        if answers is None or data[4:10] != _ONE_QUESTION:
             return None
         first = data[2]
         if first & _UNUSUAL or data[3] not in _USUAL_SECOND:
@@ -90,7 +90,7 @@ class KnownAnswers:
             if not limit:
                 size = data[end + 3] << 8 | data[end + 4]
                 room = min(max(size, PLAIN_BYTES), SIZE_MAX)
-        prepared = known.prepared
+        prepared = answers.prepared
         body = prepared.body
         if end + len(body) + len(options) > room:
             return None
@@ -99,22 +99,22 @@ class KnownAnswers:
             self._turn += rotated
             at = self._turn % total
             body = body[at:total] + body[:at] + body[total:]
-        head = known.heads[(first & 1) + (2 if has_options else 0)]
+        head = answers.heads[(first & 1) + (2 if has_options else 0)]
         return data[:2] + head + data[HEADER_BYTES:end] + body + options
 
     def keep(self, query: Query, prepared: PreparedAnswer, service: Key | None) -> None:
-        """Remember the answer of a query; service: the only one that it depends on."""
+        """Store the answer of a query; service: the only one that it depends on."""
         key = query.name + query.question[-4:]
-        known = _KnownAnswer(prepared, is_recursing=self._is_recursing)
+        answer = _KnownAnswer(prepared, is_recursing=self._is_recursing)
         if service is None:
             if len(self._others) >= OTHERS_MAX:
                 self._others.clear()
-            self._others[key] = known
+            self._others[key] = answer
             return
         if len(self._of_services) >= KEPT_MAX:
             self._of_services.clear()
             self._keys.clear()
-        self._of_services[key] = known
+        self._of_services[key] = answer
         self._keys.setdefault(service, set()).add(key)
 
     def forget(self, service: Key | None) -> None:

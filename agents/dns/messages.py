@@ -1,4 +1,4 @@
-"""Answers as messages of dnspython: what a name of the cluster stands for, as it goes out."""
+"""Answers as messages of dnspython, from the records of a name."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final
@@ -41,7 +41,7 @@ _NAMES: Final[Mapping[RdataType, Collection[int]]] = {
     SOA: (0, 1),
     SRV: (3,),
 }
-"""Which of a record's values are names."""
+"""The values of a record that are names."""
 
 
 def message(

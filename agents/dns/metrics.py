@@ -1,4 +1,4 @@
-"""What the DNS server counts, under the names that dashboards of CoreDNS read."""
+"""The metrics of the DNS server, under the names that dashboards of CoreDNS read."""
 
 from typing import Final
 
@@ -13,16 +13,16 @@ _ZONE: Final = "."
 _SHOWN: Final = frozenset(
     ("A", "AAAA", "CNAME", "DNSKEY", "DS", "HTTPS", "MX", "NS", "NSEC", "PTR", "SOA", "SRV", "TXT")
 )
-"""Types that are told apart; who asks for others does not make the page longer."""
+"""Types with a counter of their own, so that queries for others do not grow the page."""
 
 
-def dns_metrics(server: DnsServer, place: str) -> list[FamilySamples]:
-    """Return the samples; place: where it listens, as dns://:53."""
+def dns_metrics(server: DnsServer, server_label: str) -> list[FamilySamples]:
+    """Return the samples; server_label: where it listens, as dns://:53."""
     traffic = server.traffic
-    of_server = {"server": place, "view": "", "zone": _ZONE}
+    of_server = {"server": server_label, "view": "", "zone": _ZONE}
     requests: dict[str, float] = {}
     for (protocol, family, kind), count in traffic.queries.items():
-        key = labels(family=family, proto=protocol, server=place, type=_type(kind), view="",
+        key = labels(family=family, proto=protocol, server=server_label, type=_type(kind), view="",
                      zone=_ZONE)  # fmt: skip
         requests[key] = requests.get(key, 0) + count
     codes = {
@@ -31,7 +31,7 @@ def dns_metrics(server: DnsServer, place: str) -> list[FamilySamples]:
     }
     counter, histogram = FamilyKind.COUNTER, FamilyKind.HISTOGRAM
     own = labels(goversion="", revision=VERSION, version=KUBERNETES_VERSION)
-    told: list[FamilySamples] = [
+    families: list[FamilySamples] = [
         ("coredns_build_info", FamilyKind.GAUGE, "Of this server; it is not CoreDNS.", {own: 1}),
         ("coredns_dns_requests_total", counter, "Queries by protocol and type.", requests),
         ("coredns_dns_responses_total", counter, "Answers by code.", codes),
@@ -47,21 +47,21 @@ def dns_metrics(server: DnsServer, place: str) -> list[FamilySamples]:
         ("response", "Bytes of answers.", traffic.sizes),
     ):
         found = {labels(proto=each, **of_server): size.copy() for each, size in sizes.items()}
-        told.append((f"coredns_dns_{name}_size_bytes", histogram, text, found))
-    return [*told, *_forwarding(server, place)]
+        families.append((f"coredns_dns_{name}_size_bytes", histogram, text, found))
+    return [*families, *_forwarding(server, server_label)]
 
 
-def _forwarding(server: DnsServer, place: str) -> list[FamilySamples]:
+def _forwarding(server: DnsServer, server_label: str) -> list[FamilySamples]:
     forwarder = server.forwarder
     if forwarder is None:
         return []
     cache = forwarder.cache
-    of_cache = {"server": place, "view": "", "zones": _ZONE}
+    of_cache = {"server": server_label, "view": "", "zones": _ZONE}
     whole = labels(**of_cache)
 
     def by_kind(counts: dict[str, int]) -> dict[str, int]:
         return {
-            labels(server=place, type=each, view="", zones=_ZONE): count
+            labels(server=server_label, type=each, view="", zones=_ZONE): count
             for each, count in counts.items()
         }
 

@@ -1,4 +1,4 @@
-"""The pages of the DNS server, as CoreDNS has them: each at a port of its own.
+"""The pages of the DNS server, as CoreDNS': each at a port of its own.
 
 /health    200 OK while the process runs
 /ready     200 OK, or 503 and what is not ready
@@ -21,15 +21,15 @@ _TEXT: Final = "text/plain; charset=utf-8"
 
 
 class DnsPages:
-    """Serves them."""
+    """Serves the pages."""
 
-    def __init__(self, server: DnsServer, place: str, addresses: Mapping[str, str]) -> None:
-        """place: where queries are answered; addresses: HOST:PORT by path, those that are served.
+    def __init__(self, server: DnsServer, server_label: str, addresses: Mapping[str, str]) -> None:
+        """server_label: where queries are answered; addresses: HOST:PORT by the path of each page.
 
         Pages of one address share it.
         """
         self._server = server
-        self._place = place
+        self._server_label = server_label
         paths: dict[str, set[str]] = {}
         for path, address in addresses.items():
             paths.setdefault(address, set()).add(path)
@@ -37,7 +37,7 @@ class DnsPages:
 
     @property
     def urls(self) -> list[str]:
-        """Where they are, once started."""
+        """The URLs of the pages, once started."""
         return [url for each in self._servers for url in each.urls]
 
     async def start(self) -> None:
@@ -46,7 +46,7 @@ class DnsPages:
             await each.start()
 
     async def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         for each in self._servers:
             await each.stop()
 
@@ -60,7 +60,7 @@ class DnsPages:
 
     def _page(self, path: str) -> tuple[int, str, bytes]:
         if path == METRICS:
-            return 200, CONTENT_TYPE, render(dns_metrics(self._server, self._place))
+            return 200, CONTENT_TYPE, render(dns_metrics(self._server, self._server_label))
         if path == READY and not self._server.is_synced:
             return 503, _TEXT, b"kubernetes"
         return 200, _TEXT, b"OK"

@@ -1,6 +1,6 @@
-"""Answers that are bytes already, of which only what a query decides is added.
+"""Encoded answers, to which only parts that depend on the query are added.
 
-    id │ flags │ counts │ the question as it was asked │ body │ OPT, if one was asked for
+    id │ flags │ counts │ the question as received │ body │ OPT, if the query has one
 
 The body begins after the question. Names in it point back to the question, whose length is the same
 however its letters are written, so one body serves all spellings. What is too long for a client is
@@ -16,7 +16,7 @@ from dns.message import Message
 from kvstack.agents.dns.query import HEADER_BYTES, PLAIN_BYTES, Query
 
 SIZE_MAX: Final = 1232
-"""Of an answer over UDP: what passes networks unfragmented."""
+"""The maximum size of an answer over UDP: it is not fragmented."""
 MESSAGE_BYTES_MAX: Final = 65535
 _RD, _CD = 0x0100, 0x0010
 _IS_ANSWER, _AA, _TC, _RA, _AD = 0x8000, 0x0400, 0x0200, 0x0080, 0x0020
@@ -36,7 +36,7 @@ class PreparedAnswer:
     __slots__ = ("body", "code", "counts", "ends", "flags", "rotated", "ttls")
 
     def __init__(self, message: Message) -> None:
-        """Take what a message says; its question must be the one that is answered."""
+        """Parse a message, which has the question that is answered."""
         message.use_edns(False)
         wire = message.to_wire(max_size=MESSAGE_BYTES_MAX, prefer_truncation=True)
         start = _question_end(wire)
@@ -47,14 +47,14 @@ class PreparedAnswer:
         self.counts = (answers, authorities, others)
         found = list(_records(wire, start, answers + authorities + others))
         self.ends = tuple(end - start for _, _, end in found)
-        """Of each record, from the body's begin."""
+        """The offset of each record in the body."""
         self.ttls = tuple(at - start for _, at, _ in found)
-        """Where the time to live of each record is."""
+        """The offset of each record's TTL."""
         self.rotated = _rotated(found[:answers], start)
 
     @property
     def ttl_s(self) -> int:
-        """How long the answer as a whole may be kept: as long as all of its records."""
+        """The TTL of the answer: the lowest of its records."""
         times = [_TTL.unpack_from(self.body, at)[0] for at in self.ttls]
         return min(times, default=0)
 
@@ -90,16 +90,16 @@ class PreparedAnswer:
     def _fitting(self, room: int) -> tuple[int, tuple[int, int, int]]:
         """Return how many bytes of the body are kept, and how many records that are."""
         answers, authorities, _ = self.counts
-        kept = 0
-        while kept < len(self.ends) and self.ends[kept] <= room:
-            kept += 1
-        if kept >= answers + authorities:
-            kept = answers + authorities  # half of what only helps is of no use
+        count = 0
+        while count < len(self.ends) and self.ends[count] <= room:
+            count += 1
+        if count >= answers + authorities:
+            count = answers + authorities  # half of what only helps is of no use
             counts = (answers, authorities, 0)
         else:
-            kept = min(kept, answers)
-            counts = (kept, 0, 0)
-        return (self.ends[kept - 1] if kept else 0), counts
+            count = min(count, answers)
+            counts = (count, 0, 0)
+        return (self.ends[count - 1] if count else 0), counts
 
     def _aged(self, body: bytes, age_s: int) -> bytes:
         changed = bytearray(body)
@@ -148,16 +148,16 @@ def _question_end(wire: bytes) -> int:
 
 def _records(wire: bytes, at: int, count: int) -> list[tuple[int, int, int]]:
     """Return type, place of the time to live and end of each record that dnspython wrote."""
-    found = []
+    records = []
     for _ in range(count):
         while (length := wire[at]) and length < 0xC0:
             at += 1 + length
         at += 2 if length else 1
         kind, _, _, size = _RECORD.unpack_from(wire, at)
         end = at + _RECORD.size + size
-        found.append((kind, at + 4, end))
+        records.append((kind, at + 4, end))
         at = end
-    return found
+    return records
 
 
 def _rotated(answers: list[tuple[int, int, int]], start: int) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""Queries as they come: read without an object for each name, and never trusted.
+"""Parses untrusted queries, without an object for each name.
 
     id flags 1 0 0 n │ name type class │ n other records, of which OPT counts
 
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 HEADER_BYTES: Final = 12
 PLAIN_BYTES: Final = 512
-"""What a client takes over UDP that says nothing (RFC 1035)."""
+"""The size that every client accepts over UDP (RFC 1035)."""
 OPT: Final = 41
 IN: Final = 1
 AXFR, IXFR = 252, 251
@@ -36,22 +36,22 @@ class Query(NamedTuple):
 
     id: bytes
     flags: int
-    """Of the header, as they came."""
+    """The flags of the header."""
     question: bytes = b""
-    """Name, type and class as they came; empty: they cannot be told."""
+    """Name, type and class as received; empty: they cannot be parsed."""
     name: bytes = b"\0"
-    """In lower case, as on the wire."""
+    """In lower case, in wire format."""
     kind: int = 0
     """The type."""
     size: int = 0
-    """What the client takes over UDP, by its OPT record; 0: it has none."""
+    """The size that the client accepts over UDP, by its OPT record; 0: it has none."""
     wants_dnssec: bool = False
     problem: int = 0
     """The code that it is answered with; 0: none."""
 
     @property
     def is_recursive(self) -> bool:
-        """Whether the client wants names of others to be resolved."""
+        """Whether the client requests recursion."""
         return bool(self.flags & _RD)
 
     @property
@@ -66,7 +66,7 @@ class Query(NamedTuple):
 
 
 class _BadQueryError(Exception):
-    """Bytes are no query."""
+    """Bytes are not a valid query."""
 
 
 def read(data: bytes) -> Query | None:
@@ -98,7 +98,7 @@ def read(data: bytes) -> Query | None:
         return query._replace(problem=FORMERR)
 
 
-def _with_options(found: Query, data: bytes, at: int, others: int) -> Query:
+def _with_options(query: Query, data: bytes, at: int, others: int) -> Query:
     """Return a query with what its OPT record says; what else is there is passed over."""
     is_known = False
     for _ in range(others):
@@ -114,7 +114,7 @@ def _with_options(found: Query, data: bytes, at: int, others: int) -> Query:
                 raise _BadQueryError
             is_known = True
             version = value >> 16 & 0xFF
-            found = found._replace(
+            query = query._replace(
                 size=max(group, PLAIN_BYTES),
                 wants_dnssec=bool(value & _DO),
                 problem=BADVERS if version else 0,
@@ -122,7 +122,7 @@ def _with_options(found: Query, data: bytes, at: int, others: int) -> Query:
         at = next_at
     if at != len(data):
         raise _BadQueryError
-    return found
+    return query
 
 
 def _kind(data: bytes, at: int) -> tuple[int, int]:
@@ -164,13 +164,13 @@ def name_of(labels: tuple[bytes, ...]) -> bytes:
 
 
 def wire_name(text: str) -> bytes:
-    """Return a name of the wire in lower case; ValueError for what is no name."""
+    """Return a name of the wire in lower case; ValueError for an invalid name."""
     labels = tuple(each.encode("ascii").lower() for each in text.removesuffix(".").split("."))
     if text in ("", "."):
         labels = ()
     if any(not 0 < len(each) <= _LABEL_BYTES_MAX for each in labels):
-        raise ValueError(f"{text!r} is no name: labels have 1 to {_LABEL_BYTES_MAX} characters")
+        raise ValueError(f"invalid name {text!r}: labels have 1 to {_LABEL_BYTES_MAX} characters")
     found = name_of(labels)
     if len(found) > _NAME_BYTES_MAX:
-        raise ValueError(f"{text!r} is no name: it is longer than {_NAME_BYTES_MAX} bytes")
+        raise ValueError(f"invalid name {text!r}: it is longer than {_NAME_BYTES_MAX} bytes")
     return found

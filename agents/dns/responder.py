@@ -1,4 +1,4 @@
-"""From a query to its answer: names of the cluster at once, names of others once they are known.
+"""Answers queries: names of the cluster at once, others when a resolver has answered.
 
     found = responder.at_once(data, client)    bytes; None: nothing is answered; a Query: not yet
     found = await responder.later(query, client)
@@ -44,11 +44,11 @@ COMPOSED_MAX: Final = 4096
 _IN_BYTES: Final = IN.to_bytes(2, "big")
 
 AgedAnswer: TypeAlias = tuple[PreparedAnswer, int]
-"""What others said of a name, and how old that is in seconds."""
+"""An answer of other resolvers, and its age in seconds."""
 
 
 class _AliasedResolution(NamedTuple):
-    """What a name of the cluster stands for, and where it leads to outside."""
+    """The resolution of a name of the cluster, with aliases that lead outside."""
 
     found: Resolution
     answers: tuple[Record, ...]
@@ -73,11 +73,11 @@ class Responder:
         self._composed: dict[tuple[bytes, int, str], tuple[AgedAnswer | None, PreparedAnswer]] = {}
         self._turn = 0
         self.is_synced = False
-        """Whether the cluster is known; before, a name that is not known may yet exist."""
+        """Whether the cluster is synced; before, an unknown name may exist."""
 
     @property
     def is_recursing(self) -> bool:
-        """Whether names of others are resolved."""
+        """Whether names outside of the cluster are resolved."""
         return self._forwarder is not None
 
     def changed(self, service: Key | None) -> None:
@@ -125,7 +125,7 @@ class Responder:
 
     async def _resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         if self._forwarder is None:
-            raise NotResolvedError(REFUSED, "nobody is asked")
+            raise NotResolvedError(REFUSED, "forwarding is disabled")
         return await self._forwarder.resolve(question, client)
 
     # Names of the cluster.
@@ -201,7 +201,7 @@ class Responder:
     def _exists(
         self, query: Query, name: str, known: Callable[[Question], AgedAnswer | None]
     ) -> bool | Question | None:
-        """Return whether a name exists; None: nobody says so; a Question: to be asked first."""
+        """Return whether a name exists; None: unknown; a Question: to be asked first."""
         own = self._own(name)
         if own is not None:
             return self._cluster.find(own, query.kind).exists
@@ -304,11 +304,11 @@ class Responder:
         return prepared.answer(query, limit, is_recursing=True, age_s=age_s)
 
     def _resolves(self, query: Query) -> bool:
-        """Whether names of others are resolved for a query."""
+        """Whether names outside of the cluster are resolved for a query."""
         return self.is_recursing and query.is_recursive
 
     def _known_of_others(self, question: Question) -> AgedAnswer | None:
-        return None if self._forwarder is None else self._forwarder.known(question)
+        return None if self._forwarder is None else self._forwarder.cached(question)
 
 
 def _question(query: Query, name: str = "") -> Question:

@@ -10,7 +10,7 @@ _DIGITS: Final = frozenset(b"0123456789abcdef")
 
 
 def is_reverse(labels: Sequence[bytes]) -> bool:
-    """Tell whether a name lies below those of addresses."""
+    """Whether a name is below in-addr.arpa or ip6.arpa."""
     return tuple(labels[-2:]) in (_IPV4, _IPV6)
 
 

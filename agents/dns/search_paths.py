@@ -1,16 +1,16 @@
-"""Search paths of pods: what a client would ask for next if the first name of its path is none.
+"""Search paths of pods: the names that a client would try next.
 
-    web.other.default.svc.cluster.local     a pod of the namespace default asks for it first
-    web.other                               is what it means
-    web.other.svc.cluster.local             it would ask for these next
+    web.other.default.svc.cluster.local     a pod of the namespace default queries it first
+    web.other                               is the name that it looks for
+    web.other.svc.cluster.local             it would query these next
     web.other.cluster.local
     web.other.corp.example                  in each domain that its node searches
     web.other
 
-The whole path can be walked at the first query only if the client would walk just that path. So a
-name is left alone unless who asks is a pod of that namespace with an address and a path like all
-(`SearchPaths`), and unless what it means is a name of others: without a dot it is a Service's, and
-with NDOTS dots it would have been asked for as it is before.
+The whole path can be tried at the first query only if the client would try exactly that path. So a
+name is ignored unless the client is a pod of that namespace with its own address and the usual path
+(`SearchPaths`), and the name is outside of the cluster: without a dot it is a Service's, and with
+NDOTS dots the client would have queried it as it is before.
 
 Pure: pods go in, names come out.
 """
@@ -23,7 +23,7 @@ from kvstack.agents.dns.query import wire_name
 from kvstack.agents.dns.services import Object, normal
 
 NDOTS: Final = 5
-"""Of what kubelets write into pods."""
+"""The ndots that kubelets write into pods."""
 _ENDED: Final = ("Succeeded", "Failed", "Unknown")
 _POLICIES: Final = ("", "ClusterFirst", "ClusterFirstWithHostNet")
 _USUAL: Final = re.compile(r"[a-z0-9_-]+")
@@ -43,7 +43,7 @@ def meant(labels: Labels) -> Labels:
 
 
 class SearchPaths:
-    """Who searches where."""
+    """The search paths of pods."""
 
     def __init__(self, domain: str, of_node: Callable[[], Sequence[str]]) -> None:
         """domain: the cluster's; of_node: the domains that nodes search, which pods get too."""
@@ -52,7 +52,7 @@ class SearchPaths:
         self._pods: dict[str, tuple[str, str]] = {}  # address → namespace and uid
 
     def put(self, pod: Object) -> None:
-        """Take a pod that is new, or was dropped as it was before."""
+        """Add or update a pod."""
         meta = pod["metadata"]
         for each in _own_addresses(pod):
             self._pods[each] = meta["namespace"], meta["uid"]
@@ -66,7 +66,7 @@ class SearchPaths:
                 del self._pods[each]
 
     def is_of(self, client: str, namespace: str) -> bool:
-        """Whether a client searches a namespace first, and then as all pods do."""
+        """Whether a client searches a namespace first, and then the usual domains."""
         return self._pods.get(client, ("", ""))[0] == namespace
 
     def names(self, base: Labels) -> list[str]:

@@ -1,4 +1,4 @@
-"""The server: what it knows of a cluster by informers, and the addresses where it answers.
+"""The server: the cluster by informers, and the addresses that it listens on.
 
 server = DnsServer(informers, settings, clock, log)
 await server.start()                    follows the cluster
@@ -32,20 +32,20 @@ from kvstack.component.logger import Logger
 
 _ENDED: Final = ("Succeeded", "Failed", "Unknown")
 PREFIX_MIN: Final = {4: 16, 6: 48}
-"""Of a node's range: no node has more pods."""
+"""The shortest prefix of a node's range: no node has more pods."""
 ADDRESSES_MAX: Final = 32
-"""Of one node."""
+"""The maximum number of addresses of a node."""
 
 
 @dataclass(frozen=True, slots=True)
 class DnsSettings:
-    """What is answered, and whom."""
+    """Settings of a DNS server."""
 
     zone: clusters.Options = field(default_factory=clusters.Options)
     forwarding: Forwarding | None = None
-    """Of names of others; None: they are refused."""
+    """Settings for names outside of the cluster; None: they are refused."""
     clients: Sequence[Network] = ()
-    """Who may ask."""
+    """Ranges of clients that may ask."""
     nodes_may_ask: bool = False
     """Whether the nodes of the cluster and their pods may ask, too."""
     per_second: int = PER_SECOND
@@ -60,7 +60,6 @@ class DnsServer:
     def __init__(
         self, informers: Informers, settings: DnsSettings, clock: Clock, logger: Logger
     ) -> None:
-        """Answer nothing yet."""
         self._informers = informers
         self._settings = settings
         self._clock = clock
@@ -81,11 +80,11 @@ class DnsServer:
 
     @property
     def is_synced(self) -> bool:
-        """Whether the whole cluster is known."""
+        """Whether the whole cluster is synced."""
         return self.responder.is_synced
 
     async def start(self) -> None:
-        """Follow the cluster; names are answered once it is known."""
+        """Follow the cluster; queries are answered once it is synced."""
         informers = self._informers
         self._follow(informers.of(SERVICES), self._on_service)
         self._follow(informers.of(ENDPOINT_SLICES), self._on_slice)
@@ -99,7 +98,7 @@ class DnsServer:
         self._begin(self._sync(), "DNS: the cluster becomes known")
 
     async def listen(self, host: str, port: int) -> int:
-        """Answer at an address; return the port (0: any); raises ConfigError."""
+        """Listen at an address; return the port (0: any); raises ConfigError."""
         check_host(host)
         datagrams, streams = open_pair(host, port)
         bound: int = datagrams.getsockname()[1]
@@ -113,7 +112,7 @@ class DnsServer:
         return bound
 
     async def stop(self) -> None:
-        """Answer no more, and follow nothing."""
+        """Stop answering and following."""
         for informer, handler in self._handlers:
             informer.forget(handler)
         self._handlers.clear()
@@ -136,7 +135,7 @@ class DnsServer:
         for informer, _ in self._handlers:
             await informer.synced()
         self.responder.is_synced = True
-        self._logger.info("names of the cluster are answered", domain=self._settings.zone.domain)
+        self._logger.info("DNS of the cluster is synced", domain=self._settings.zone.domain)
 
     # Changes.
 
@@ -198,16 +197,16 @@ def networks_of(node: Object) -> tuple[Network, ...]:
     A node writes them itself: ranges that are wider than those of a node's pods are left out, as
     one would let everybody ask.
     """
-    found: list[Network] = []
+    networks: list[Network] = []
     for text in node.get("spec", {}).get("podCIDRs") or ():
         with suppress(ValueError):
             network = ip_network(text, strict=False)
             if network.prefixlen >= PREFIX_MIN[network.version]:
-                found.append(network)
+                networks.append(network)
     for each in (node.get("status", {}).get("addresses") or ())[:ADDRESSES_MAX]:
         with suppress(ValueError):  # else a name
-            found.append(ip_network(ip_address(each.get("address", ""))))
-    return tuple(found)
+            networks.append(ip_network(ip_address(each.get("address", ""))))
+    return tuple(networks)
 
 
 def _addresses(pod: Object | None) -> list[str]:

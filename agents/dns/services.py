@@ -1,4 +1,4 @@
-"""What DNS knows of Services and EndpointSlices: a few plain values of each object."""
+"""The DNS data of Services and EndpointSlices: a few plain values of each object."""
 
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -27,7 +27,7 @@ class Service(NamedTuple):
     """A Service."""
 
     ips: tuple[str, ...] = ()
-    """None: it is headless, or another name."""
+    """None: it is headless, or an ExternalName."""
     ports: tuple[Port, ...] = ()
     alias: str = ""
     """The name that it stands for, of type ExternalName."""
@@ -49,7 +49,7 @@ class Slice(NamedTuple):
 
 
 def service_of(obj: Object) -> Service:
-    """Return what DNS tells of a Service."""
+    """Return the DNS data of a Service."""
     spec = obj.get("spec") or {}
     if spec.get("type") == "ExternalName":
         name = (spec.get("externalName") or "").rstrip(".").lower()
@@ -61,7 +61,7 @@ def service_of(obj: Object) -> Service:
 
 
 def slice_of(obj: Object, *, by_pod_names: bool = False) -> Slice:
-    """Return what DNS tells of an EndpointSlice; by_pod_names: pods without hostname by theirs."""
+    """Return the DNS data of an EndpointSlice; by_pod_names: pods without hostname by theirs."""
     if obj.get("addressType") not in ("IPv4", "IPv6"):
         return Slice((), ())
     ports = [_port(each, each.get("port")) for each in obj.get("ports") or ()]
@@ -105,7 +105,7 @@ def undashed(label: str) -> str:
 
 
 def is_address(text: str) -> bool:
-    """Tell whether a text is an address."""
+    """Whether a text is an address."""
     try:
         ip_address(text)
     except ValueError:

@@ -25,7 +25,7 @@ _PORT_MAX: Final = 65_535
 
 
 class Settings(NamedTuple):
-    """What the command does."""
+    """Settings of the command."""
 
     dns: DnsSettings
     addresses: tuple[str, ...]
@@ -120,7 +120,7 @@ def _networks(texts: Iterable[str], wrong: list[str]) -> tuple[Network, ...]:
 def _forwarding(
     reader: FlagReader, of_file: NodeResolvers, own: frozenset[Resolver]
 ) -> Forwarding | None:
-    given = reader.texts("forward")
+    resolvers = reader.texts("forward")
     stubs: dict[tuple[bytes, ...], list[Resolver]] = {}
     for each in reader.texts("stub-domains"):
         domain, _, text = each.partition("=")
@@ -132,7 +132,7 @@ def _forwarding(
         except ValueError as error:
             reader.wrong.append(f"--stub-domains {each}: {error}")
     fixed: list[Resolver] = []
-    for each in () if given == (NONE,) else given:
+    for each in () if resolvers == (NONE,) else resolvers:
         try:
             fixed.append(resolver(each))
         except ValueError as error:
@@ -143,10 +143,10 @@ def _forwarding(
         _number(reader, "cache-ttl", 0, 86_400), _number(reader, "cache-denial-ttl", 0, 86_400)
     )
     at_once = _number(reader, "forward-max", 1, 10_000)
-    if given == (NONE,) and not stubs:
+    if resolvers == (NONE,) and not stubs:
         return None
     return Forwarding(
-        (lambda: tuple(fixed)) if given else of_file,
+        (lambda: tuple(fixed)) if resolvers else of_file,
         tuple((domain, tuple(some)) for domain, some in stubs.items()),
         own,
         at_once,
@@ -163,5 +163,5 @@ def resolver(text: str) -> Resolver:
     elif text.count(":") == 1:
         host, colon, port = text.partition(":")
     if colon and (not port.isdecimal() or not 0 < int(port) <= _PORT_MAX):
-        raise ValueError(f"{port!r} is no port")
+        raise ValueError(f"invalid port {port!r}")
     return Resolver(str(ip_address(host)), int(port) if colon else 53)

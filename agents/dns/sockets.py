@@ -1,9 +1,9 @@
-"""Sockets of inside addresses, which may not be there yet.
+"""Sockets of addresses that the machine may not have yet.
 
 The bridge of a node is there once the node has its range, and its address with it. A socket may be
 bound to an address that the machine will have (IP_FREEBIND); it then receives what arrives for it.
-A wildcard is refused: answers must come from the address that was asked, and nobody outside is to
-be answered.
+A wildcard is refused: answers must come from the address that was queried, and outsiders must
+not be answered.
 """
 
 import socket
@@ -15,7 +15,7 @@ from kvstack.component.errors import ConfigError
 _IP_FREEBIND: Final = 15
 _IPV6_FREEBIND: Final = 78
 RECEIVE_BYTES: Final = 1 << 20
-"""Of datagrams that wait, if the system lets there be as many."""
+"""The size of the receive buffer, if the system allows it."""
 BACKLOG: Final = 64
 
 
@@ -44,11 +44,11 @@ def open_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
 
 
 def check_host(host: str) -> None:
-    """Raise ConfigError for what is no address of one machine."""
+    """Raise ConfigError unless a text is an address of one machine."""
     try:
         address = ip_address(host)
     except ValueError:
-        raise ConfigError(f"cannot answer DNS on {host!r}: it is no address") from None
+        raise ConfigError(f"cannot answer DNS on {host!r}: it is not an address") from None
     if address.is_unspecified:
         raise ConfigError(f"cannot answer DNS on {host}: name the addresses that clients ask")
 

@@ -23,7 +23,7 @@ OF_CLIENT_MAX: Final = 64
 IDLE_S: Final = 10.0
 """Between two queries."""
 READ_S: Final = 5.0
-"""For one query, once it has begun; and for a client to take an answer."""
+"""The timeout of reading a query that has begun, and of writing an answer."""
 QUERY_BYTES_MAX: Final = 4096
 _LENGTH_BYTES: Final = 2
 
@@ -43,7 +43,6 @@ class TcpPort:
         idle_s: float = IDLE_S,
         read_s: float = READ_S,
     ) -> None:
-        """Take over a socket."""
         self._listening = listening
         self._responder = responder
         self._clients = clients
@@ -58,7 +57,7 @@ class TcpPort:
 
     def start(self) -> None:
         """Accept connections from now on."""
-        work = accept_connections(self._listening, self._begin, self._counted, self._logger)
+        work = accept_connections(self._listening, self._begin, self._count, self._logger)
         self._accepting = asyncio.get_running_loop().create_task(work, name="DNS over TCP")
 
     async def stop(self) -> None:
@@ -69,7 +68,7 @@ class TcpPort:
         await asyncio.gather(*tasks, return_exceptions=True)
         self._listening.close()
 
-    def _counted(self) -> tuple[int, int]:
+    def _count(self) -> tuple[int, int]:
         return len(self._tasks), CONNECTIONS_MAX
 
     def _begin(self, connection: socket.socket) -> None:
@@ -107,7 +106,7 @@ class TcpPort:
     async def _serve_one(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str
     ) -> bool:
-        """Answer one query; return whether another may come."""
+        """Answer one query; return whether the connection goes on."""
         async with asyncio.timeout(self._idle_s):
             head = await reader.readexactly(_LENGTH_BYTES)
         length = int.from_bytes(head, "big")

@@ -1,4 +1,4 @@
-"""What was asked and answered, counted for the metrics page."""
+"""Counters of queries and answers for the metrics page."""
 
 from collections import Counter
 from typing import Final
@@ -8,7 +8,7 @@ from kvstack.component.metrics.histograms import Histogram, exponential
 
 UDP, TCP = "udp", "tcp"
 KINDS_MAX: Final = 256
-"""Types that are told apart, over all protocols; clients may ask for any of 65,536."""
+"""Types with a counter of their own, over all protocols; clients may query any of 65,536."""
 _SECONDS: Final = exponential(0.00025, 2, 16)
 _BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16_000, 32_000, 48_000, 64_000)
 
@@ -17,13 +17,12 @@ class Traffic:
     """Counts."""
 
     def __init__(self) -> None:
-        """Begin at zero."""
         self.queries: Counter[tuple[str, str, bytes]] = Counter()
         """By protocol, family of the address (1 or 2) and type."""
         self.codes: Counter[int] = Counter()
         self.seconds = Histogram(_SECONDS)
         self.sizes = {each: Histogram(_BYTES) for each in (UDP, TCP)}
-        """Of answers."""
+        """The sizes of answers."""
         self.query_sizes = {each: Histogram(_BYTES) for each in (UDP, TCP)}
 
     def count(self, protocol: str, family: str, data: bytes, answer: bytes) -> None:

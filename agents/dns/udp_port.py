@@ -29,7 +29,7 @@ class UdpPort:
         traffic: Traffic,
         clock: Clock,
     ) -> None:
-        """Take over a socket that is bound and does not block."""
+        """The socket must be bound and non-blocking."""
         self._socket = bound
         self._responder = responder
         self._clients = clients
@@ -40,11 +40,11 @@ class UdpPort:
         self.dropped = 0
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start answering."""
         asyncio.get_running_loop().add_reader(self._socket, self._take)
 
     async def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         asyncio.get_running_loop().remove_reader(self._socket)
         for each in self._tasks:
             each.cancel()
@@ -60,7 +60,7 @@ class UdpPort:
         for _ in range(AT_ONCE_MAX):
             try:
                 data, sender = receive(DATAGRAM_BYTES_MAX)
-            except OSError:  # there is no more, or an answer of before did not arrive
+            except OSError:  # none is waiting, or an earlier answer did not arrive
                 break
             if not admits(sender[0]):
                 continue
@@ -75,7 +75,7 @@ class UdpPort:
             self._traffic.seconds.add(spent_s / count, count)
 
     def _send(self, data: bytes, answer: bytes, sender: tuple[str, int]) -> None:
-        with contextlib.suppress(OSError):  # a client that is gone, or takes no more now
+        with contextlib.suppress(OSError):  # a client that is gone, or whose buffer is full
             self._socket.sendto(answer, sender)
         self._traffic.count(UDP, self._family, data, answer)
 

@@ -1,4 +1,4 @@
-"""The node's agent: it runs the pods that are bound to its node, and says how they are.
+"""The kubelet: runs the pods that are bound to its node, and reports their status.
 
     command ─► real_node ─► kubelet ─► sync/ ─► runtime/   processes, or a container engine
                    └► server/   ├► static/ └► pods/, images/, volumes/, lifecycle/

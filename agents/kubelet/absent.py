@@ -1,4 +1,4 @@
-"""What kubelet 1.37 does and a node of ours does not: rows of docs/differences.md.
+"""Features of kubelet 1.37 that a node of ours lacks: rows of docs/differences.md.
 
 A pod that asks for what a node cannot do is refused, with the field in its status; nothing is
 pretended. What no pod asks for by a field just does not happen.

@@ -1,9 +1,9 @@
-"""Work that is not broken off when the task that waits for it is cancelled.
+"""Work that goes on when the task that waits for it is cancelled.
 
     container = await until_done(runtime.start(wanted))
 
 A thread cannot be cancelled, and neither can a process that was begun: what they make after their
-task has ended would be known to nobody, and left behind when the node stops.
+task has ended would be lost, and left behind when the node stops.
 """
 
 import asyncio

@@ -6,12 +6,12 @@ engine. Processes keep running when the command ends, and are adopted when it st
 
 import asyncio
 import os
-import random
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from ipaddress import ip_address, ip_network
 from pathlib import Path
+from random import SystemRandom
 from socket import gethostname
 from typing import Any, Final, TypeAlias
 
@@ -176,7 +176,7 @@ def split_flags(
     """Return own flags, those of the configuration, and those without effect; FlagError."""
     own = {name: default for name, (default, _) in _OWN.items()}
     flags: dict[str, str] = {}
-    taken: list[str] = []
+    kubelet_flags: list[str] = []
     waiting = list(reversed(arguments))
     while waiting:
         argument = waiting.pop()
@@ -191,9 +191,9 @@ def split_flags(
         elif name in FLAGS:
             flags[name] = text
         else:
-            taken.append(f"--{name}")
+            kubelet_flags.append(f"--{name}")
     _check(own)
-    return own, flags, taken
+    return own, flags, kubelet_flags
 
 
 def _check(own: dict[str, str]) -> None:
@@ -269,7 +269,7 @@ def read(own: dict[str, str], flags: dict[str, str]) -> tuple[Object, list[str]]
         except (OSError, yaml.YAMLError) as error:
             raise ConfigurationFileError(f"{file}: {error}") from error
         if not isinstance(found, dict):
-            raise ConfigurationFileError(f"{file}: it holds no object")
+            raise ConfigurationFileError(f"{file}: not an object")
         given = merged(given, found)
     return with_flags(read_configuration(given), flags), without_effect(given)
 
@@ -413,16 +413,16 @@ def node_names(configuration: Object) -> NodeNames:
 
 
 Beside: TypeAlias = Callable[[Api, Informers], AbstractAsyncContextManager[object]]
-"""What else works on a node: it is given the API as the node's user."""
+"""Other work of a node, which gets the API client of the node's user."""
 
 
 async def serve(
     own: dict[str, str], options: RealNodeOptions, log: LineLogger, beside: Beside | None = None
 ) -> None:
-    """Run a node until a signal comes; beside: what else, from its registration on."""
+    """Run a node until a signal comes; beside: other work, from the registration on."""
     end = asyncio.ensure_future(stop_event().wait())
     settle()  # it may wait for an API server for days
-    clock, chance = SystemClock(), random.SystemRandom().random
+    clock, random = SystemClock(), SystemRandom().random
     kubeconfig = Path(own["kubeconfig"])
     pki = options.pki or options.root / "pki"
     if first := own["bootstrap-kubeconfig"]:
@@ -431,8 +431,8 @@ async def serve(
             return
     transport = connect(load(kubeconfig))
     api = Api(transport, Options(user_agent="kvstack-kubelet"))
-    node = RealNode(api, clock, chance, log, options)
-    informers = Informers(api, clock, chance, log)
+    node = RealNode(api, clock, random, log, options)
+    informers = Informers(api, clock, random, log)
     rotation: asyncio.Task[None] | None = None
     besides = AsyncExitStack()
     try:
@@ -441,12 +441,12 @@ async def serve(
             kept = certificates.current(pki, certificates.CLIENT)
             if certificates.is_good(kept, clock.now_s()):
                 await use(kept)
-            work = Rotation(api, CLIENT_KIND, pki, options.name, (), use, clock, chance, log).run()
+            work = Rotation(api, CLIENT_KIND, pki, options.name, (), use, clock, random, log).run()
             rotation = asyncio.create_task(work, name="rotation of the client certificate")
         if await is_done_before(end, node.start()):
             log.info("the node is ready", name=options.name)
             if (wanted := route_options(own, options)) is not None:
-                recorder = EventRecorder(api, "kubelet", clock, chance, log, host=options.name)
+                recorder = EventRecorder(api, "kubelet", clock, random, log, host=options.name)
                 besides.push_async_callback(recorder.close)
                 routes = NodeRoutes(informers.of(NODES), recorder, log, wanted)
                 await routes.start()

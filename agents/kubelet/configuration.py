@@ -1,4 +1,4 @@
-"""How a kubelet is set up: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration.
+"""The kubelet's configuration: kubelet.config.k8s.io/v1beta1, kind KubeletConfiguration.
 
     found = read_configuration(obj)                 defaults, and what the object says
     found = with_flags(found, {"max-pods": "50"})   flags are stronger
@@ -92,7 +92,7 @@ DEFAULTS: Final[Object] = {
     "shutdownGracePeriodCriticalPods": "0s",
     "shutdownGracePeriodByPodPriority": [],
 }
-"""What has an effect here."""
+"""The supported fields, with their defaults."""
 
 _IGNORED_NAMES: Final = """
     readOnlyPort enableServer syncFrequency
@@ -187,15 +187,15 @@ def read_configuration(obj: Object) -> Object:
     given = (obj.get("apiVersion", API_VERSION), obj.get("kind", KIND))
     if given != (API_VERSION, KIND):
         raise ConfigurationFileError(f'no kind "{given[1]}" is registered for version "{given[0]}"')
-    found = merged(DEFAULTS, {})
+    configuration = merged(DEFAULTS, {})
     for name, value in obj.items():
         if name in ("apiVersion", "kind") or value is None:
             continue
         if name not in DEFAULTS and name not in WITHOUT_EFFECT:
             raise ConfigurationFileError(f'strict decoding error: unknown field "{name}"')
-        found[name] = merged(found[name], value) if _is_nested(name) else value
-    _check(found)
-    return found
+        configuration[name] = merged(configuration[name], value) if _is_nested(name) else value
+    _check(configuration)
+    return configuration
 
 
 def _is_nested(name: str) -> bool:
@@ -204,15 +204,15 @@ def _is_nested(name: str) -> bool:
 
 def merged(one: Object, other: Object) -> Object:
     """Return an object over another, member by member."""
-    found = {
+    result = {
         key: merged(value, {}) if isinstance(value, dict) else value for key, value in one.items()
     }
     for key, value in other.items():
-        if isinstance(value, dict) and isinstance(found.get(key), dict):
-            found[key] = merged(found[key], value)
+        if isinstance(value, dict) and isinstance(result.get(key), dict):
+            result[key] = merged(result[key], value)
         else:
-            found[key] = value
-    return found
+            result[key] = value
+    return result
 
 
 def without_effect(obj: Object) -> list[str]:
@@ -222,33 +222,33 @@ def without_effect(obj: Object) -> list[str]:
 
 def with_flags(configuration: Object, flags: Mapping[str, str]) -> Object:
     """Return a configuration, and flags over it; raises ConfigurationFileError."""
-    found = merged(configuration, {})
+    result = merged(configuration, {})
     for flag, text in flags.items():
         *path, last = FLAGS[flag]
-        place = found
+        place = result
         for name in path:
             place = place[name]
         place[last] = _value(flag, text, place.get(last))
-    _check(found)
-    return found
+    _check(result)
+    return result
 
 
-def _value(flag: str, text: str, kept: object) -> object:
+def _value(flag: str, text: str, default: object) -> object:
     """Return what a flag says, of the kind that its field has."""
-    if isinstance(kept, bool):
+    if isinstance(default, bool):
         if text not in ("true", "false"):
             raise ConfigurationFileError(f"--{flag} {text}: true or false")
         return text == "true"
-    if isinstance(kept, int):
+    if isinstance(default, int):
         if not text.removeprefix("-").isdecimal():
             raise ConfigurationFileError(f"--{flag} {text}: a number")
         return int(text)
     parts = [each for each in text.split(",") if each]
     if flag == "register-with-taints":
         return [_taint(each) for each in parts]
-    if isinstance(kept, list):
+    if isinstance(default, list):
         return parts
-    if isinstance(kept, dict):
+    if isinstance(default, dict):
         separator = "<" if flag in ("eviction-hard", "eviction-soft") else "="
         return dict(_pair(flag, each, separator) for each in parts)
     return text
@@ -272,10 +272,10 @@ def seconds(configuration: Object, name: str) -> float:
     return parse(str(configuration[name])) / 1e9
 
 
-def _check_evictions(found: Object) -> None:
+def _check_evictions(values: Object) -> None:
     """Check thresholds: signals, amounts, and that soft ones have a time; raises."""
     for name in ("evictionHard", "evictionSoft", "evictionMinimumReclaim"):
-        for signal, text in found[name].items():
+        for signal, text in values[name].items():
             if signal not in CONDITIONS or signal == LOCAL_STORAGE:
                 raise ConfigurationFileError(f'{name}: unsupported eviction signal "{signal}"')
             try:
@@ -284,11 +284,11 @@ def _check_evictions(found: Object) -> None:
                 raise ConfigurationFileError(f"{name}: {signal}: {text}: {error}") from error
             if amount < 0:
                 raise ConfigurationFileError(f"{name}: {signal}: {text} must not be negative")
-    for signal in found["evictionSoft"]:
-        if signal not in found["evictionSoftGracePeriod"]:
+    for signal in values["evictionSoft"]:
+        if signal not in values["evictionSoftGracePeriod"]:
             text = f"grace period must be specified for the soft eviction threshold {signal}"
             raise ConfigurationFileError(text)
-    for signal, text in found["evictionSoftGracePeriod"].items():
+    for signal, text in values["evictionSoftGracePeriod"].items():
         try:
             parse(str(text))
         except DurationError as error:
@@ -307,19 +307,19 @@ def _check_back_off(found: Object) -> None:
         )
 
 
-def _check_shutdown(found: Object) -> None:
+def _check_shutdown(configuration: Object) -> None:
     """Check how long pods have to end with their node; raises."""
     names = ("shutdownGracePeriod", "shutdownGracePeriodCriticalPods")
-    whole_s, critical_s = (seconds(found, each) for each in names)
+    whole_s, critical_s = (seconds(configuration, each) for each in names)
     for name, period_s in zip(names, (whole_s, critical_s), strict=True):
         if 0 < period_s < 1 or period_s < 0:
-            text = f"{name} {found[name]} must be either zero or otherwise >= 1 sec"
+            text = f"{name} {configuration[name]} must be either zero or otherwise >= 1 sec"
             raise ConfigurationFileError(text)
     if critical_s > whole_s:
-        values = [f"{each} {found[each]}" for each in names]
+        values = [f"{each} {configuration[each]}" for each in names]
         raise ConfigurationFileError(f"{values[1]} must be <= {values[0]}")
     name = "shutdownGracePeriodByPodPriority"
-    given = found[name]
+    given = configuration[name]
     if given and whole_s:
         text = f"cannot specify both {name} and {names[0]} at the same time"
         raise ConfigurationFileError(text)
@@ -336,22 +336,22 @@ def _check_shutdown(found: Object) -> None:
             raise ConfigurationFileError(f"{name}[{number}]: {each!r}: no time below 0")
 
 
-def _check(found: Object) -> None:
-    _check_back_off(found)
-    _check_evictions(found)
-    version = found["tlsMinVersion"]
+def _check(values: Object) -> None:
+    _check_back_off(values)
+    _check_evictions(values)
+    version = values["tlsMinVersion"]
     if version not in TLS_VERSIONS:
-        known = ", ".join(filter(None, TLS_VERSIONS))
-        raise ConfigurationFileError(f"tlsMinVersion: {version}: one of {known}")
+        choices = ", ".join(filter(None, TLS_VERSIONS))
+        raise ConfigurationFileError(f"tlsMinVersion: {version}: one of {choices}")
     for name in sorted(_DURATIONS):
         try:
-            parse(str(found[name]))
+            parse(str(values[name]))
         except DurationError as error:
             raise ConfigurationFileError(f"{name}: {error}") from error
-    _check_shutdown(found)
-    if found["cgroupDriver"] not in CGROUP_DRIVERS:
-        known = ", ".join(CGROUP_DRIVERS)
-        raise ConfigurationFileError(f"cgroupDriver: {found['cgroupDriver']}: one of {known}")
-    if found["authorization"]["mode"] not in ("Webhook", "AlwaysAllow"):
-        mode = found["authorization"]["mode"]
+    _check_shutdown(values)
+    if values["cgroupDriver"] not in CGROUP_DRIVERS:
+        choices = ", ".join(CGROUP_DRIVERS)
+        raise ConfigurationFileError(f"cgroupDriver: {values['cgroupDriver']}: one of {choices}")
+    if values["authorization"]["mode"] not in ("Webhook", "AlwaysAllow"):
+        mode = values["authorization"]["mode"]
         raise ConfigurationFileError(f'authorization.mode: invalid value "{mode}"')

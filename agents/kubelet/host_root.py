@@ -1,4 +1,4 @@
-"""`--host-root-namespaces`: whose pods of `host:latest` may be root of the machine.
+"""`--host-root-namespaces`: namespaces whose pods of `host:latest` may be root of the machine.
 
 parse("kube-system,ops")    ("kube-system", "ops"); "": none
 """

@@ -1,9 +1,9 @@
-"""What a node does besides its pods: it renews volumes, rotates logs, cleans up, and evicts.
+"""Periodic work of a node: renews volumes, rotates logs, collects garbage, and evicts.
 
 every 1 s     the disk of pods (evictions)
 every 10 s    logs that are too long, what is short (evictions), disks of pods
 every 60 s    ended containers but the newest, volumes of config maps, secrets and tokens
-every 300 s   images that nobody uses, while their disk is full; logs of pods that are gone
+every 300 s   unused images, while their disk is full; logs of pods that are gone
 """
 
 import asyncio
@@ -48,15 +48,14 @@ class Housekeeping:
         kubelet: NodePods,
         settings: NodeSettings,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         recorder: EventRecorder,
     ) -> None:
-        """Do nothing yet."""
         self._kubelet = kubelet
         self._settings = settings
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._recorder = recorder
         self._options = kubelet.options.keeping
@@ -84,7 +83,7 @@ class Housekeeping:
     async def run(self) -> None:
         """Clean up until cancelled."""
         # Nodes that start together do not all do it at once.
-        number = int(self._chance() * _EACH_MINUTE)
+        number = int(self._random() * _EACH_MINUTE)
         seconds = 0
         while True:
             await asyncio.sleep(1.0)
@@ -96,10 +95,10 @@ class Housekeeping:
                 number += 1
                 await self.tick(number)
             except (ApiError, UnreachableError, OSError) as error:
-                self._logger.warning("the node was not cleaned up", error=str(error))
+                self._logger.warning("failed to clean up the node", error=str(error))
 
     async def tick(self, number: int) -> None:
-        """Do what is due at a tick; raises ApiError, UnreachableError, OSError."""
+        """Do the work of a tick; raises ApiError, UnreachableError, OSError."""
         await self._rotate_logs()
         await self._evictions.relieve()
         await self._check_disks()
@@ -143,7 +142,7 @@ class Housekeeping:
     async def remove_ended(self, keeps: int = 1) -> None:
         """Remove ended containers, but so many of the newest of each name.
 
-        What a pod that goes on has to tell of is kept.
+        What a running pod still needs is kept.
         """
         runtime = self._kubelet.runtime
         for pod in self._kubelet.admitted():
@@ -188,7 +187,7 @@ class Housekeeping:
         await asyncio.to_thread(self._kubelet.links.clean)
 
     async def _remove_images(self) -> None:
-        """Remove images that nobody uses, as far as that is due."""
+        """Remove unused images that are due."""
         directory = await self._kubelet.runtime.image_directory() or self._kubelet.options.root
         found = await asyncio.to_thread(measures, self._kubelet.options.root, directory)
         if not await self._images.collect(found["imagefs.available"]):
@@ -223,7 +222,7 @@ def _disk_usage(directory: Path, pod: Object) -> tuple[dict[str, int], dict[str,
 
 
 def _compress_older(log: Path) -> None:
-    """Compress all rotated logs but the newest, to which somebody may still write."""
+    """Compress all rotated logs but the newest, which may still be written to."""
     older = [each for each in sorted(log.parent.glob(f"{log.name}.*")) if each.suffix != ".gz"]
     for each in older[:-1]:
         with each.open("rb") as source, gzip.open(f"{each}.gz", "wb") as target:

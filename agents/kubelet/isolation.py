@@ -6,7 +6,7 @@
     await isolation.close(leaves_rules=False)
 
 A container engine's network is its plugins' affair. Elsewhere it needs a pod network, `nft`, and
-the right to list policies, namespaces and pods, which is asked for again while it is missing.
+the right to list policies, namespaces and pods, which is checked again while it is missing.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class Isolation:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         node: str,
         informers: Informers | None = None,
@@ -55,7 +55,7 @@ class Isolation:
         """Enforce nothing yet; informers: that this process has anyway."""
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._node = node
         self._shared = informers
@@ -67,7 +67,7 @@ class Isolation:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self, runtime: Runtime, *, is_asked_for: bool) -> None:
-        """Begin, if it can be done here."""
+        """Start, if this machine supports it."""
         problem = ""
         if not is_asked_for or not isinstance(runtime, ProcessRuntime):
             self._is_decided.set()
@@ -108,7 +108,7 @@ class Isolation:
             raise StartError("FailedCreatePodSandBox", str(error)) from error
 
     def _warn_of(self, pod: Object) -> None:
-        """Tell once of pods that were to have a network of their own, and have none."""
+        """Warn once about pods that need a network of their own, and have none."""
         runtime = self._runtime
         if runtime is None or self._has_warned or pod["spec"].get("hostNetwork"):
             return
@@ -136,7 +136,7 @@ class Isolation:
         self._is_decided.set()
 
     async def _enforce_when_allowed(self, runtime: ProcessRuntime) -> None:
-        """Begin once this node may read what it needs; until then pods are not held back."""
+        """Start once this node has the rights that it needs; until then pods are not held back."""
         while True:
             try:
                 for each in _READ:
@@ -149,5 +149,5 @@ class Isolation:
                     self._logger.warning(NOT_ENFORCED, reason=str(error))
                     self._is_decided.set()
                 await asyncio.sleep(_AGAIN_S if error.code == _FORBIDDEN else _UNREACHABLE_S)
-        self._own = Informers(self._api, self._clock, self._chance, self._logger)
+        self._own = Informers(self._api, self._clock, self._random, self._logger)
         self._enforce(runtime, self._own)

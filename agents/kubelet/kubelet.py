@@ -1,6 +1,6 @@
 """Runs the pods of one node.
 
-    kubelet = Kubelet(api, runtime, machine, clock, chance, logger, options)
+    kubelet = Kubelet(api, runtime, machine, clock, random, logger, options)
     await kubelet.start(); …; await kubelet.stop()
 
     its pods (a watch; files) ─► pod_sync: worker.step ─► the runtime starts and stops containers
@@ -73,8 +73,8 @@ _BY_UID: Final = "uid"
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 _LEASE_PART: Final = 0.25
-"""Of the time that a lease lasts: after so much it is renewed."""
-_PLACE_S: Final = 0.5
+"""The part of a lease's duration after which it is renewed."""
+_REPLACED_POD_S: Final = 0.5
 _MIRROR_S: Final = 5.0
 _CGROUP_V1: Final = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2"
 
@@ -88,14 +88,14 @@ class Kubelet:
         runtime: Runtime,
         machine: node.Machine,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         options: KubeletOptions,
         isolate: Callable[[Object], Awaitable[None]] | None = None,
     ) -> None:
-        """Run nothing yet; `container_ended` is to be told of containers that end.
+        """`container_ended` must be called when a container ends.
 
-        isolate: puts the policies of a pod in place, before anything of it runs; StartError.
+        isolate: applies the policies of a pod before any of its containers runs; StartError.
         """
         self.options: Final = options
         self.runtime: Final = runtime
@@ -104,15 +104,15 @@ class Kubelet:
         self._clock = clock
         self._logger = logger
         fields = f"spec.nodeName={options.name}"
-        self._informer = Informer(api, PODS, clock, chance, logger, fields=fields)
+        self._informer = Informer(api, PODS, clock, random, logger, fields=fields)
         self._informer.store.add_index(_BY_UID, lambda pod: (pod["metadata"]["uid"],))
-        self._services = Informer(api, SERVICES, clock, chance, logger)
+        self._services = Informer(api, SERVICES, clock, random, logger)
         self._static = StaticPods(options.static, options.name, page)
-        self._recorder = EventRecorder(api, "kubelet", clock, chance, logger, host=options.name)
+        self._recorder = EventRecorder(api, "kubelet", clock, random, logger, host=options.name)
         settings = options.for_pods(machine.memory_kib)
         hard = options.keeping.evictions.hard
         allocatable = node.allocatable(machine, options.pods_max, options.reserved, hard)
-        self.prober: Final = Prober(runtime, clock, chance, self._warn)
+        self.prober: Final = Prober(runtime, clock, random, self._warn)
         self._images = ImageManager(api, runtime, clock, self._event)
         self.links: Final = LogLinks(options.log_links)
         self.logs: Final = PodLogs(options.root / "pod-logs")
@@ -120,7 +120,7 @@ class Kubelet:
         self.csi: Final = CsiNode(
             api,
             clock,
-            chance,
+            random,
             logger,
             self._recorder,
             options.name,
@@ -133,7 +133,7 @@ class Kubelet:
         self._volumes = PodVolumes(
             api,
             clock,
-            chance,
+            random,
             logger,
             allocatable,
             lambda: self.node.object,
@@ -147,7 +147,7 @@ class Kubelet:
         self._allocations = Allocations(
             self, self._admission, self._recorder, clock, logger, settings, self._queue.add
         )
-        self.keeping: Final = Housekeeping(self, settings, clock, chance, logger, self._recorder)
+        self.keeping: Final = Housekeeping(self, settings, clock, random, logger, self._recorder)
         self.node: Final[NodeStatus] = NodeStatus(
             api,
             runtime,
@@ -159,14 +159,14 @@ class Kubelet:
             self.keeping.pressures,
         )
         self._leases = Leases(
-            api, clock, chance, logger, options.lease_s * _LEASE_PART, options.lease_s
+            api, clock, random, logger, options.lease_s * _LEASE_PART, options.lease_s
         )
         self._records: dict[str, PodRecord] = {}  # by uid
         self._devices: Devices | None = None
         self._plugins: DevicePlugins | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._knows_all = False
-        """Whether it is known which pods the API has; before, none is unwanted."""
+        """Whether the list of the API's pods is known; before, no pod is removed."""
         self._shutdown = NodeShutdown(self, self._recorder, clock, logger, options.shutdown)
         self.port = options.port
         self.started_s = clock.now_s()
@@ -204,7 +204,7 @@ class Kubelet:
         return NO_DEVICES if self._devices is None else await self._devices.needs(uid, name)
 
     async def _open_devices(self) -> None:
-        """Let plugins of devices register, if the options say where."""
+        """Serve the registration of device plugins, if the options have a directory for it."""
         if self.options.device_plugins is None:
             return
         # Here, since only nodes that take plugins need gRPC.
@@ -243,7 +243,7 @@ class Kubelet:
         await self._open_devices()
         await self.csi.open()
         self.node.volumes_in_use = self.csi.volumes.in_use
-        if self._static.is_used:  # which run also while there is no API server: it may be one
+        if self._static.is_used:  # they run even without an API server: it may be one of them
             await self._read_static()
             self._begin_work()
         await self.node.register(own)
@@ -266,7 +266,7 @@ class Kubelet:
             self._tasks.append(spawn(self._keep_static(), name="static pods"))
         self._informer.on_change(self._pod_changed)
         for uid in {*self.runtime.pod_uids(), *self.csi.volumes.uids()}:
-            self._queue.add(uid)  # what an earlier kubelet left may be wanted no more
+            self._queue.add(uid)  # what an earlier kubelet left may be obsolete
         self.csi.start()
         if not self._static.is_used:
             self._begin_work()
@@ -278,7 +278,7 @@ class Kubelet:
 
     @property
     def is_shutting_down(self) -> bool:
-        """Whether its pods end with it, and no others are taken."""
+        """Whether its pods end with it, and new ones are refused."""
         return self._shutdown.has_begun
 
     async def shut_down(self) -> None:
@@ -286,7 +286,7 @@ class Kubelet:
         await self._shutdown.run()
 
     async def stop(self, *, leaves_volumes: bool = False) -> None:
-        """Let everything be; whether containers go on is their runtime's decision.
+        """Stop; whether containers go on is their runtime's decision.
 
         leaves_volumes: `csi` is ended by the caller, once containers have.
         """
@@ -307,15 +307,15 @@ class Kubelet:
         await self.prober.stop()
         await self._recorder.close()
 
-    def add_activity(self, found: Activity) -> None:
+    def add_activity(self, activity: Activity) -> None:
         """Add what is done for pods, and what is due; probes and leases come all the time."""
         for uid, is_worked_on in self._queue.in_hand():
             why = "is worked on" if is_worked_on else "waits to be worked on"
-            found.moving.append(Moving("kubelet", self._shown(uid), why))
+            activity.moving.append(Moving("kubelet", self._shown(uid), why))
         if not self._recorder.is_idle:
-            found.moving.append(Moving("kubelet", "", "writes events"))
+            activity.moving.append(Moving("kubelet", "", "writes events"))
         for uid, in_s in self._queue.due():
-            found.due.append(Due("kubelet", self._shown(uid), in_s))
+            activity.due.append(Due("kubelet", self._shown(uid), in_s))
 
     def _shown(self, uid: str) -> str:
         pod = self.pod_of(uid)
@@ -351,7 +351,7 @@ class Kubelet:
         return self._informer.store.get(f"{namespace}/{name}")
 
     def pod_of(self, uid: str) -> Object | None:
-        """Return a pod of the node by its uid; None: it is wanted no more."""
+        """Return a pod of the node by its uid; None: it is obsolete."""
         if (static := self._static.pods.get(uid)) is not None:
             return self._mirrors.with_status(static)
         found = self._informer.store.by_index(_BY_UID, uid)
@@ -377,7 +377,7 @@ class Kubelet:
         return self._volumes.stats(uid)
 
     async def renew_volumes(self, pod: Object) -> None:
-        """Write what changed of what the API holds of a pod's volumes."""
+        """Rewrite a pod's volumes whose objects have changed."""
         meta = pod["metadata"]
         status = pod.get("status") or {}
         pod_ips = tuple(each["ip"] for each in status.get("podIPs") or ())
@@ -415,10 +415,10 @@ class Kubelet:
                 self._queue.add_rate_limited(uid)
                 is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
                 say = self._logger.debug if is_usual else self._logger.warning
-                say("a pod was not synced", pod=uid, error=str(error))
+                say("failed to sync a pod", pod=uid, error=str(error))
             except Exception as error:  # noqa: BLE001 - logged and tried again; other pods go on
                 self._queue.add_rate_limited(uid)
-                self._logger.error("a pod was not synced", pod=uid, error=repr(error))
+                self._logger.error("failed to sync a pod", pod=uid, error=repr(error))
             finally:
                 self._queue.done(uid)
 
@@ -430,12 +430,12 @@ class Kubelet:
                 await self._clear(uid, record)
             return
         if record is None and self._replaces_static_pod(pod):
-            self._queue.add_after(uid, _PLACE_S)
+            self._queue.add_after(uid, _REPLACED_POD_S)
             return
-        shown: Object | None = pod
+        api_pod: Object | None = pod
         if uid in self._static.pods:
-            shown = await self._mirror(pod, record)
-            if shown is None:
+            api_pod = await self._mirror(pod, record)
+            if api_pod is None:
                 self._queue.add_after(uid, _MIRROR_S)
         if record is None:
             record = await self._admit(pod)
@@ -443,15 +443,15 @@ class Kubelet:
             pod = await self._allocations.look(pod, record)
         record.pod = pod
         if record.is_refused:
-            await self._look_at_refused(shown, record)
+            await self._look_at_refused(api_pod, record)
             return
-        if record.told is None:
-            await self._tell(pod, shown, record)
+        if record.written_status is None:
+            await self._write_status(pod, api_pod, record)
         await self._renew_stale(pod, record)
         next_s = await self._sync.run(pod, record)
         retry_s = await self._allocations.apply(pod, record)
         next_s = min((each for each in (next_s, retry_s) if each is not None), default=None)
-        await self._tell(pod, shown, record)
+        await self._write_status(pod, api_pod, record)
         if record.is_over:
             if not self.csi.volumes.release(uid):
                 return  # it is looked at again when its drivers have unmounted them
@@ -467,7 +467,7 @@ class Kubelet:
             self._queue.add_after(uid, next_s)
 
     async def _renew_stale(self, pod: Object, record: PodRecord) -> None:
-        """Let the volumes of a pod that runs show what they are of as it is now."""
+        """Rewrite stale volumes of a running pod."""
         is_running = record.memory.has_sandbox and not record.ending.is_set()
         if not is_running or not self._volumes.is_stale(pod):
             return
@@ -479,7 +479,7 @@ class Kubelet:
             self._recorder.record(pod, "Warning", "FailedMount", str(error))
 
     def _replaces_static_pod(self, pod: Object) -> bool:
-        """Whether a static pod is still ending whose place another one takes."""
+        """Whether the static pod that another one replaces is still ending."""
         meta = pod["metadata"]
         if meta["uid"] not in self._static.pods:
             return False
@@ -490,20 +490,21 @@ class Kubelet:
             if (before := each.pod) is not None and each.uid not in self._static.pods
         )
 
-    async def _tell(self, pod: Object, shown: Object | None, record: PodRecord) -> None:
+    async def _write_status(self, pod: Object, shown: Object | None, record: PodRecord) -> None:
         if shown is None:
             return
-        status, before = self._sync.status(pod, record), record.told
-        record.told = await self._writer.write(shown, before, status)
+        status, before = self._sync.status(pod, record), record.written_status
+        record.written_status = await self._writer.write(shown, before, status)
         now_s = self._clock.now_s()
-        self.start_times.observe(shown, before, record.told, record.pulling_s, now_s)
+        written = record.written_status
+        self.start_times.observe(shown, before, written, record.pulling_s, now_s)
 
     async def _admit(self, pod: Object) -> PodRecord:
         uid = pod["metadata"]["uid"]
         lost = lost_containers(pod, self._clock.now_s())
         runs_already = {each.id for each in self.runtime.of_pod(uid)}
-        told = [each for each in lost if each.id not in runs_already]
-        record = PodRecord(uid, told, self.options.back_off_max_s)
+        only_reported = [each for each in lost if each.id not in runs_already]
+        record = PodRecord(uid, only_reported, self.options.back_off_max_s)
         refused = None
         if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
             refused = await self._admission.refusal(pod)
@@ -522,14 +523,14 @@ class Kubelet:
         memory = record.memory
         if pod is None:
             return
-        if record.told is None:
+        if record.written_status is None:
             status = refused_status(pod, memory.reason, memory.message, self._clock.now_s())
-            record.told = await self._writer.write(pod, None, status)
+            record.written_status = await self._writer.write(pod, None, status)
         if pod["metadata"].get("deletionTimestamp"):
             await self._writer.finish(pod)
 
     async def _clear(self, uid: str, record: PodRecord | None) -> None:
-        """End what is left of a pod that is wanted no more."""
+        """End what is left of an obsolete pod."""
         record = record or self._records.setdefault(uid, PodRecord(uid, []))
         record.ending.set()
         if not await self._sync.kill(record):
@@ -586,4 +587,4 @@ class Kubelet:
 
 
 async def _isolate_nothing(_pod: Object) -> None:
-    """Put no policy in place: others do, or nobody."""
+    """Apply no policies: others do, or none does."""

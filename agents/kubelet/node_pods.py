@@ -16,7 +16,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class NodePods(Protocol):
-    """What cleans up after pods, admits them or ends them knows of their kubelet."""
+    """The kubelet, for what cleans up after pods, admits them or ends them."""
 
     @property
     def options(self) -> KubeletOptions:
@@ -25,7 +25,7 @@ class NodePods(Protocol):
 
     @property
     def runtime(self) -> Runtime:
-        """What runs containers."""
+        """The container runtime."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class NodePods(Protocol):
 
     @property
     def logs(self) -> PodLogs:
-        """Whose logs are this node's."""
+        """The logs of this node's pods."""
         ...
 
     @property
@@ -50,7 +50,7 @@ class NodePods(Protocol):
 
     @property
     def is_shutting_down(self) -> bool:
-        """Whether its pods end with it, and no others are taken."""
+        """Whether its pods end with it, and new ones are refused."""
         ...
 
     def pods(self) -> Sequence[Object]:
@@ -70,7 +70,7 @@ class NodePods(Protocol):
         ...
 
     async def renew_volumes(self, pod: Object) -> None:
-        """Write what changed of a pod's volumes; VolumeError, ConfigurationError, ApiError."""
+        """Rewrite a pod's volumes; VolumeError, ConfigurationError, ApiError."""
         ...
 
     def end(self, uid: str, reason: str, message: str, grace_s: float, *, disrupts: bool) -> None:

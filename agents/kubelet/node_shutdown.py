@@ -1,4 +1,4 @@
-"""Ends the pods of a node in order before its machine goes: those of least priority first.
+"""Ends the pods of a node in order before a shutdown: lowest priority first.
 
     periods = (ShutdownPeriod(0, 20.0), ShutdownPeriod(CRITICAL_PRIORITY, 10.0))
     await NodeShutdown(kubelet, recorder, clock, logger, periods).run()
@@ -30,7 +30,7 @@ NEVER: Final = "never"
 SHUTDOWN: Final = "shutdown"
 ALWAYS: Final = "always"
 WHEN: Final = (SHUTDOWN, ALWAYS, NEVER)
-"""When the end of a kubelet ends its pods: if the machine shuts down, always, or never."""
+"""When the kubelet ends its pods on exit: if the machine shuts down, always, or never."""
 _LOOK_S: Final = 0.05
 _REPORT_S: Final = 5.0
 """So long at most the API is waited for once all have ended."""
@@ -38,7 +38,7 @@ _ASK_S: Final = 5.0
 
 
 class ShutdownPeriod(NamedTuple):
-    """How long pods have to end."""
+    """The grace periods of pods."""
 
     priority: int
     """Theirs, or higher."""
@@ -72,7 +72,7 @@ def in_order(
 
 
 def machine_stops() -> bool:
-    """Whether systemd says that this machine is about to stop; False where there is none."""
+    """Whether systemd is shutting this machine down; False without systemd."""
     command = ("systemctl", "is-system-running")
     try:
         found = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_ASK_S)
@@ -82,7 +82,7 @@ def machine_stops() -> bool:
 
 
 class NodeShutdown:
-    """Of one node, once."""
+    """The shutdown of a node."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class NodeShutdown:
         self._logger = logger
         self._periods = [ShutdownPeriod(*each) for each in periods]
         self.has_begun = False
-        """Whether pods end, and none is taken."""
+        """Whether pods are being ended, and new ones refused."""
 
     async def run(self) -> None:
         """End all pods; returns when they have ended or their time is over."""
@@ -114,7 +114,7 @@ class NodeShutdown:
         pods = [each for each in self._kubelet.admitted() if not is_ended(each)]
         for period, group in in_order(pods, self._periods):
             self._logger.info(
-                "pods end with the node",
+                "ending the node's pods",
                 priority=period.priority,
                 pods=len(group),
                 period_s=period.period_s,
@@ -126,7 +126,7 @@ class NodeShutdown:
             uids = [each["metadata"]["uid"] for each in group]
             left = await self._wait(uids, period.period_s, self._has_ended)
             if left:
-                self._logger.warning("pods have not ended in their time", count=left)
+                self._logger.warning("pods have exceeded their grace period", count=left)
         await self._wait([each["metadata"]["uid"] for each in pods], _REPORT_S, self._is_reported)
 
     async def _wait(
@@ -146,4 +146,4 @@ class NodeShutdown:
 
     def _is_reported(self, uid: str) -> bool:
         record = self._kubelet.record_of(uid)
-        return record is None or (record.told or {}).get("phase") in ENDED_PHASES
+        return record is None or (record.written_status or {}).get("phase") in ENDED_PHASES

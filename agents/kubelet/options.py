@@ -15,7 +15,7 @@ from kvstack.agents.kubelet.static.static_pods import StaticSettings
 
 @dataclass(frozen=True, slots=True)
 class KeepingOptions:
-    """How a node cleans up."""
+    """Settings of garbage collection."""
 
     evictions: EvictionOptions = field(default_factory=EvictionOptions)
     images: ImageOptions = field(default_factory=ImageOptions)
@@ -34,33 +34,33 @@ class KubeletOptions:
     pods_max: int = 110
     ignores_limits: bool = False
     logs: Path | None = None
-    """Of pods; None: in the node's own directory."""
+    """The directory of pods' logs; None: in the node's own directory."""
     cgroup_root: str = "kubepods"
     names: NodeNames = field(default_factory=NodeNames)
     seccomp_default: bool = False
     pids_max: int = -1
     """Processes of a pod; -1: as many as it likes."""
     back_off_max_s: float = MAX_S
-    """Of containers that crash."""
+    """The maximum back-off of crashing containers."""
     static: StaticSettings = field(default_factory=StaticSettings)
     static_every_s: float = 20.0
     reserved: dict[str, str] = field(default_factory=dict)
     status: StatusOptions = field(default_factory=StatusOptions)
     keeping: KeepingOptions = field(default_factory=KeepingOptions)
     log_links: Path | None = None
-    """Where all logs are linked to; None: nowhere."""
+    """The directory of links to all logs; None: no links."""
     allowed_sysctls: Sequence[str] = ()
-    """Besides those that are safe."""
+    """Allowed sysctls besides the safe ones."""
     device_plugins: Path | None = None
-    """Where plugins of devices register; None: nowhere."""
+    """The directory in which device plugins register; None: none may."""
     csi_call_s: float = 120.0
-    """How long CSI drivers have for each thing that they are asked."""
+    """The timeout of each call of a CSI driver."""
     shutdown: Sequence[tuple[int, float]] = ()
     """Priorities of pods, and seconds in which those of each end with the node; none: they stay."""
     lease_s: int = DURATION_S
-    """How long the node counts as alive after its last renewal."""
+    """The duration of the node's lease."""
     more_ips: tuple[str, ...] = ()
-    """Of the other family."""
+    """Addresses of the other family."""
 
     @property
     def ips(self) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """One node that runs containers: its runtime, its kubelet, its HTTPS API, put together.
 
-    node = RealNode(api, clock, chance, logger, RealNodeOptions("me", "ca.crt"))
+    node = RealNode(api, clock, random, logger, RealNodeOptions("me", "ca.crt"))
     await node.start(); …; await node.stop()
 
 Containers end with the node's process, or live on and are found again (`ends_with_node`).
@@ -68,17 +68,17 @@ class RealNodeOptions:
     """File of the authority that vouches for the API server's client certificate."""
     ip: str = "127.0.0.1"
     address: str = "127.0.0.1"
-    """Where the HTTPS API listens."""
+    """The address of the HTTPS API."""
     port: int = 10250
-    """0: any."""
+    """0: any free one."""
     root: Path = Path("/var/lib/kvstack-node")
     labels: dict[str, str] = field(default_factory=dict)
     has_host_image: bool = False
     """Whether `host:latest`, the node's own files, is an image."""
     host_root_namespaces: Sequence[str] = ()
-    """Of the API: whose pods of `host:latest` may be root of the machine, if they ask for it."""
+    """Namespaces whose pods of `host:latest` may be root of the machine, if they request it."""
     hidden: Sequence[Path] = ()
-    """What pods of `host:latest` do not see, besides `root` and the secrets of the machine."""
+    """Paths hidden from pods of `host:latest`, besides `root` and the secrets of the machine."""
     images: Path | None = None
     """The folder of images; None: in the root."""
     ends_with_node: bool = True
@@ -90,27 +90,27 @@ class RealNodeOptions:
     """Socket of a container engine; empty: containers are processes of this machine."""
     image_endpoint: str = ""
     cgroup_driver: str = CGROUPFS
-    """Of a container engine that does not tell its own."""
+    """The cgroup driver of a container engine that does not report its own."""
     configuration: dict[str, Any] = field(default_factory=dict)
-    """What /configz shows, and what says how clients are known."""
+    """The configuration in /configz, with the settings of authentication."""
     pki: Path | None = None
-    """Of certificates; None: in the root."""
+    """The directory of certificates; None: in the root."""
     network: str = SHARED
-    """How pods that are processes are connected (`options` of their runtime)."""
+    """The network mode of pods that are processes (`options` of their runtime)."""
     cluster_ranges: Sequence[Network] = ()
-    """Of the pods of all nodes, to which pods of this one send from their own address."""
+    """The ranges of the pods of all nodes: traffic to them keeps the pod's address."""
     more_ips: tuple[str, ...] = ()
-    """Of the other family."""
+    """Addresses of the other family."""
     evictions: EvictionOptions = field(default_factory=EvictionOptions)
     reserved: dict[str, str] = field(default_factory=dict)
-    """For the system; as the evictions, where `kubelet` is None."""
+    """Resources reserved for the system, used like `evictions` if `kubelet` is None."""
     cluster_dns: Sequence[str] = ()
-    """Of the cluster, where `kubelet` is None; empty: pods resolve names as their node does."""
+    """The cluster's DNS without `kubelet`; empty: pods resolve names as their node does."""
     cluster_domain: str = "cluster.local"
     port_may_differ: bool = False
-    """Whether any port will do where the wanted one is taken."""
+    """Whether any port will do if the requested one is in use."""
     enforces_policies: bool = True
-    """Whether NetworkPolicies are enforced, where they can be."""
+    """Whether NetworkPolicies are enforced, if the machine supports it."""
 
 
 class RealNode:
@@ -120,7 +120,7 @@ class RealNode:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         options: RealNodeOptions,
         informers: Informers | None = None,
@@ -135,13 +135,13 @@ class RealNode:
         self._logger = logger
         self.runtime: Final[Runtime] = self._make_runtime()
         name = options.kubelet.name if options.kubelet else options.name
-        self._isolation = Isolation(api, clock, chance, logger, name, informers)
+        self._isolation = Isolation(api, clock, random, logger, name, informers)
         self.kubelet: Final = Kubelet(
             api,
             self.runtime,
             node.look(_existing(options.root)),
             clock,
-            chance,
+            random,
             logger,
             options.kubelet
             or KubeletOptions(
@@ -169,7 +169,7 @@ class RealNode:
             allows_all=mode == "AlwaysAllow",
         )
         self._sampler = Sampler(self.kubelet, clock)
-        self._chance = chance
+        self._random = random
         self._server: KubeletServer | None = None
         self._signed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -231,12 +231,12 @@ class RealNode:
         host = f"[{options.address}]" if ":" in options.address else options.address
         url = f"https://{host}:{options.port}"
         for problem in await asyncio.to_thread(node_lock.clean, STATE, Cgroups()):
-            self._logger.warning("what another node left cannot be taken away", problem=problem)
+            self._logger.warning("failed to clean up after another node", problem=problem)
         await self.runtime.open()
         self._tell_enforced()
         await self._isolation.start(self.runtime, is_asked_for=options.enforces_policies)
-        given = options.configuration
-        if given.get("serverTLSBootstrap") and not given.get("tlsCertFile"):
+        configuration = options.configuration
+        if configuration.get("serverTLSBootstrap") and not configuration.get("tlsCertFile"):
             await self._serve_signed(url)
         else:
             pair = await self._pair()
@@ -246,26 +246,26 @@ class RealNode:
                 if not options.port_may_differ:
                     raise
                 await self._serve(f"https://{host}:0", pair)
-        if given.get("healthzPort"):
-            address = f"http://{given['healthzBindAddress']}:{given['healthzPort']}"
+        if configuration.get("healthzPort"):
+            address = f"http://{configuration['healthzBindAddress']}:{configuration['healthzPort']}"
             self._health = HttpServer([Listener(address, "healthz")], _healthy)
             await self._health.start()
         port = urlsplit(self._server.urls[0]).port if self._server else None
         await self.kubelet.start(port or options.port)
 
     def _tell_enforced(self) -> None:
-        """Write to the log what this node enforces, if that is for it to do."""
+        """Log what this node enforces."""
         if not isinstance(self.runtime, ProcessRuntime):
             return
         summary, lacking = self.runtime.enforced()
-        self._logger.info("what this node enforces", features=summary)
+        self._logger.info("enforced on pods", features=summary)
         for each in lacking:
-            self._logger.warning("what this node does not enforce", consequence=each)
+            self._logger.warning("not enforced on pods", consequence=each)
 
     async def _serve_signed(self, url: str) -> None:
-        """Serve with a certificate that the cluster signs; nobody is served until it does.
+        """Serve with a certificate that the cluster signs; nothing is served until it does.
 
-        It waits for nobody: somebody has to approve the request, and nobody does by default.
+        It does not wait: the request must be approved, and no controller does so by default.
         """
         options = self._options
         pki, names = (
@@ -284,7 +284,7 @@ class RealNode:
             names,
             use,
             self._clock,
-            self._chance,
+            self._random,
             self._logger,
         )
         pair = KeyPair(str(rotation.file), str(rotation.file))
@@ -299,7 +299,7 @@ class RealNode:
         try:
             await self._serve(url, pair)
         except ConfigError as error:
-            self._logger.error("the node cannot be asked", reason=str(error))
+            self._logger.error("failed to serve the kubelet API", reason=str(error))
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.append(asyncio.get_running_loop().create_task(work, name=name))
@@ -358,14 +358,14 @@ class RealNode:
 
 def _names(options: RealNodeOptions) -> NodeNames:
     """Return how pods resolve names: by the cluster's DNS, if it has one, or as their node does."""
-    found = resolv_conf.for_pods()
+    resolver_settings = resolv_conf.for_pods()
     domain = options.cluster_domain if options.cluster_dns else ""
     return NodeNames(
         options.cluster_dns,
         domain,
-        servers=found.servers,
-        searches=found.searches,
-        options=found.options,
+        servers=resolver_settings.servers,
+        searches=resolver_settings.searches,
+        options=resolver_settings.options,
     )
 
 
@@ -375,14 +375,14 @@ def _existing(path: Path) -> Path:
 
 
 async def _healthy(request: Request, answer: Answer) -> None:
-    """Answer whether the node lives, to whoever asks on the machine."""
+    """Answer health checks from this machine."""
     is_known = request.target.partition("?")[0] in ("/healthz", "/healthz/ping")
     code, text = (200, b"ok") if is_known else (404, b"404 page not found\n")
     answer.send(code, [("Content-Type", "text/plain; charset=utf-8")], text)
 
 
 def _certificate(options: RealNodeOptions, now_s: float) -> KeyPair:
-    """Return the certificate that is shown to clients, signed by itself; made if need be."""
+    """Return the serving certificate, self-signed; created if missing."""
     directory = options.pki or options.root / "pki"
     cert_file, key_file = directory / "kubelet.crt", directory / "kubelet.key"
     now = dt.datetime.fromtimestamp(now_s, dt.UTC)

@@ -1,9 +1,9 @@
-"""What /configz of a controller manager shows: its flags, as a KubeControllerManagerConfiguration.
+"""The flags of a controller manager as /configz shows them, a KubeControllerManagerConfiguration.
 
     --node-monitor-period=5s    →  KubeCloudShared.NodeMonitorPeriod: "5s"
 
 The kind is kubecontrollermanager.config.k8s.io/v1alpha1, whose fields have the names of upstream's
-structs. What upstream keeps there and no flag says is left out.
+structs. Fields of upstream's without a flag are left out.
 """
 
 from typing import Any, Final, TypeAlias
@@ -138,18 +138,18 @@ FIELDS: Final = {
         "concurrent-validating-admission-policy-status-syncs"
     ),
 }
-"""Field, from the root on → the flag that says what it is."""
+"""Field, by its path from the root → the flag with its value."""
 
 
-def shown(given: CommandLine) -> Object:
+def shown(command_line: CommandLine) -> Object:
     """Return what /configz shows, by name."""
-    kinds = {flag.name: flag.kind for flag in given.table.flags}
+    kinds = {flag.name: flag.kind for flag in command_line.table.flags}
     root: Object = {"kind": "KubeControllerManagerConfiguration", "apiVersion": f"{NAME}/v1alpha1"}
     for field, flag in FIELDS.items():
         *path, last = field.split(".")
         place = root
         for each in path:
             place = place.setdefault(each, {})
-        value: Any = given[flag]
+        value: Any = command_line[flag]
         place[last] = durations.text(value) if kinds[flag] is Kind.DURATION else value
     return {NAME: root}

@@ -1,4 +1,4 @@
-"""Every flag of kube-controller-manager 1.37: name, kind, default, what it does here, help.
+"""Every flag of kube-controller-manager 1.37: name, kind, default, effect, help.
 
 No checking across flags here; see `manager.settings`.
 """
@@ -52,7 +52,7 @@ WORKERS: Final = {
     ),
     "mirroring-concurrent-service-endpoint-syncs": ("endpointslice-mirroring-controller", 5),
 }
-"""Flag → the controller whose keys it says how many of are worked on at once, and the default."""
+"""Flag → the controller whose number of workers it sets, and the default."""
 
 SIGNERS: Final = {
     "kube-apiserver-client": "kubernetes.io/kube-apiserver-client",
@@ -60,7 +60,7 @@ SIGNERS: Final = {
     "kubelet-serving": "kubernetes.io/kubelet-serving",
     "legacy-unknown": "kubernetes.io/legacy-unknown",
 }
-"""What flags call a signer → its name."""
+"""Signers as flags name them → the signer's name."""
 
 
 _GENERIC_FLAGS: Final = flag_group(

@@ -1,4 +1,4 @@
-"""What a controller manager counts, under upstream's names."""
+"""The metrics of a controller manager, under upstream's names."""
 
 from typing import Final
 

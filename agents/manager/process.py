@@ -47,7 +47,7 @@ ABOUT: Final = "The controllers of a cluster. Flags are kube-controller-manager'
 
 _AGENT: Final = "kube-controller-manager"
 _FASTER: Final = {"namespace-controller": (20, 100), "generic-garbage-collector": (2, 1)}
-"""How many times as much those may ask that delete what others have made, by their accounts."""
+"""Multiples of the rate limit for controllers that delete others' objects, by service account."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -68,20 +68,20 @@ def _prepare(given: CommandLine) -> Work:
 
 @dataclass(slots=True)
 class _Running:
-    """What leads now, for pages."""
+    """What the leader runs, for pages."""
 
     manager: Manager | None = None
 
 
 async def serve(
-    cluster: Cluster, settings: ManagerSettings, given: CommandLine, log: Logger
+    cluster: Cluster, settings: ManagerSettings, command_line: CommandLine, log: Logger
 ) -> None:
     """Run controllers until a signal comes; LeaseLostError: another leads.
 
-    given: the command line that the settings are of.
+    command_line: the command line that the settings are of.
     """
     stop = stop_event()
-    clock, chance = SystemClock(), SystemRandom().random
+    clock, random = SystemClock(), SystemRandom().random
     running = _Running()
     async with AsyncExitStack() as stack:
 
@@ -96,19 +96,19 @@ async def serve(
         if process.elects:
             electing = api("leader-election")
             tell = await stack.enter_async_context(
-                lease_events(electing, _AGENT, clock, chance, log)
+                lease_events(electing, _AGENT, clock, random, log)
             )
             election = LeaderElection(
-                electing, process.lease, new_identity(), clock, chance, log, process.terms, tell
+                electing, process.lease, new_identity(), clock, random, log, process.terms, tell
             )
         checks = election_checks(election)
-        """Those of controllers are added as soon as they work."""
+        """Health checks of controllers are added as soon as they run."""
         users = _users(cluster, settings, api, clock)
         shared = api("shared-informers", limiter_of(settings, clock))
 
         async def lead() -> None:
-            async with Informers(shared, clock, chance, log) as informers:
-                environment = Environment(informers, clock, chance, log, settings.workers)
+            async with Informers(shared, clock, random, log) as informers:
+                environment = Environment(informers, clock, random, log, settings.workers)
                 options = settings.controllers
                 if not options.root_ca and cluster.ca:
                     options = replace(options, root_ca=cluster.ca.decode("utf-8", "replace"))
@@ -119,7 +119,7 @@ async def serve(
                     for runner in manager.runners:
                         checks[runner.controller.identity.name] = _is_there
                     settle()
-                    log.info("controllers work", count=len(manager.runners))
+                    log.info("controllers are running", count=len(manager.runners))
                     await asyncio.Event().wait()
                 finally:
                     running.manager = None
@@ -132,7 +132,7 @@ async def serve(
             leading = election_metrics(election, process.lease.name)
             return render([leading, *manager_metrics(running.manager)])
 
-        pages = Pages(access, health, metrics, shown(given))
+        pages = Pages(access, health, metrics, shown(command_line))
         await stack.enter_async_context(serving(pages, process.pages))
         if election is not None:
             settle()  # it may wait for days
@@ -140,7 +140,7 @@ async def serve(
 
 
 def _is_there() -> bool:
-    """Whether a controller that was started is well: as upstream, that it is there is all."""
+    """The health of a started controller: as upstream, it is healthy while it exists."""
     return True
 
 

@@ -23,24 +23,24 @@ from kvstack.component.flags.flag_reader import FlagReader
 
 _MASKS: Final = {4: 24, 6: 64}
 _MASK_SPAN_MAX: Final = 16
-"""How much smaller than the cluster's range of IPv6 a node's may be, in bits."""
+"""The maximum difference between the masks of the cluster's IPv6 range and of a node's, in bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManagerSettings:
-    """What a controller manager is told."""
+    """Settings of a controller manager."""
 
     process: Settings
     chosen: str
-    """Which controllers, as `controllers` takes it."""
+    """The controllers that run, in the syntax of `--controllers`."""
     controllers: Options
     workers: Mapping[str, int]
-    """How many keys are worked on at once, by the controller's name."""
+    """The number of workers by the controller's name."""
     per_second: float
     """Requests of each controller; 0: no limit."""
     burst: int
     own_accounts: bool
-    """Whether each controller is a service account of its own."""
+    """Whether each controller uses a service account of its own."""
 
 
 def manager_settings(given: CommandLine) -> ManagerSettings:
@@ -48,7 +48,7 @@ def manager_settings(given: CommandLine) -> ManagerSettings:
     wrong: list[str] = []
     reader = FlagReader(given, wrong)
     process = read_settings(reader)
-    found = ManagerSettings(
+    settings = ManagerSettings(
         process,
         _chosen(reader),
         _options(reader),
@@ -58,7 +58,7 @@ def manager_settings(given: CommandLine) -> ManagerSettings:
         reader.flag("use-service-account-credentials"),
     )
     raise_wrong(wrong)
-    return found
+    return settings
 
 
 def _chosen(reader: FlagReader) -> str:

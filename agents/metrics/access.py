@@ -1,4 +1,4 @@
-"""Who may read what nodes and pods use: whoever may view a namespace reads it there."""
+"""Who may read resource usage: users who may view a namespace read it there."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Answers of the APIs of metrics: JSON, and Tables for clients that ask for them."""
+"""Answers of the metrics APIs: JSON, and Tables on request."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ _ACCEPT_MAX: Final = 4096
 
 
 OBJECTS_MANY: Final = 1_000
-"""Lists of more objects are made in a thread, so that nobody else waits for them."""
+"""Lists of more objects are made in a thread, so that other requests need not wait."""
 
 
 class MetricsApi(Protocol):
@@ -24,27 +24,27 @@ class MetricsApi(Protocol):
 
     @property
     def is_large(self) -> bool:
-        """Whether an answer may take long; it may be made in a thread."""
+        """Whether an answer may take long; then it may be made in a thread."""
         ...
 
     def answer(
         self, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str, /
     ) -> "WholeAnswer":
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         ...
 
 
 async def answered(
     api: MetricsApi, method: str, path: str, query: Mapping[str, Sequence[str]], accept: str
 ) -> "WholeAnswer":
-    """Return the answer of an API, made where it keeps nobody waiting."""
+    """Return the answer of an API, made where it does not block other requests."""
     if api.is_large:
         return await asyncio.to_thread(api.answer, method, path, query, accept)
     return api.answer(method, path, query, accept)
 
 
 class WholeAnswer(NamedTuple):
-    """What is answered, whole."""
+    """A complete answer."""
 
     code: int
     content_type: str
@@ -52,12 +52,12 @@ class WholeAnswer(NamedTuple):
 
 
 class AcceptedType(NamedTuple):
-    """What a client takes."""
+    """A media type that a client accepts."""
 
     table_version: str = ""
-    """Of meta.k8s.io, if it wants Tables."""
+    """The version of Tables in meta.k8s.io; empty: no Table."""
     include: str = "Metadata"
-    """What the rows of a Table hold."""
+    """The contents of a Table's rows."""
 
 
 def answer(obj: Object, code: int = 200) -> WholeAnswer:

@@ -1,13 +1,13 @@
-"""Reads what all nodes tell, from time to time.
+"""Reads the metrics of all nodes periodically.
 
     collector = Collector(informers, clock, logger, CollectorOptions(), read)
     await collector.start();  …;  await collector.stop()
 
     read: node ─► Reading      of a kubelet, or of what runs in this process
 
-All nodes are read side by side, within limits of number and time. One that cannot be read keeps no
-other waiting; after a while nothing is said of it any more. The first two rounds follow one another
-closely, since a rate takes two.
+All nodes are read side by side, within limits of number and time. One that cannot be read does
+not delay others; after a while it has no metrics. The first two rounds follow one another closely,
+since a rate takes two.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 ReadNode: TypeAlias = Callable[[Object], Awaitable[Reading]]
-"""Returns what a node tells; raises UnreadableError."""
+"""Returns the reading of a node; raises UnreadableError."""
 
 _PODS_AT_ONCE: Final = 256
 _ROUNDS_LOST: Final = 4
@@ -34,20 +34,20 @@ _ROUNDS_LOST: Final = 4
 
 
 class UnreadableError(Exception):
-    """A node does not tell what it uses; the text says why."""
+    """The usage of a node cannot be read; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorOptions:
-    """How often, and how much at once."""
+    """Intervals and limits."""
 
     resolution_s: float = 15.0
     first_wait_s: float = 5.0
-    """From the first round to the second."""
+    """The time from the first round to the second."""
     at_once: int = 32
     """Nodes."""
     timeout_s: float = 10.0
-    """For one node."""
+    """The timeout of one node."""
     history_steps: int = 60
     history_series_max: int = 20_000
 
@@ -63,7 +63,6 @@ class Collector:
         options: CollectorOptions,
         read: ReadNode,
     ) -> None:
-        """Read nothing yet."""
         self._nodes = informers.of(NODES)
         self._pods = informers.of(PODS)
         self._clock = clock
@@ -73,18 +72,18 @@ class Collector:
         self.points: Final = Points(options.resolution_s)
         self.history: Final = History(options.history_steps, options.history_series_max)
         self.rounds = 0
-        """How many were done."""
+        """The number of completed rounds."""
         self._lost: dict[str, int] = {}
         """Nodes that could not be read, and how many times in a row."""
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_ready(self) -> bool:
-        """Whether there can be rates: two rounds were done."""
+        """Whether there can be rates: two rounds are complete."""
         return self.rounds > 1
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         await self._nodes.synced()
         await self._pods.synced()
         loop = asyncio.get_running_loop()
@@ -146,7 +145,7 @@ class Collector:
             self.points.forget(name)
 
     async def _note(self) -> None:
-        """Write a step of the history, and let others work in between."""
+        """Write a step of the history, yielding to other tasks in between."""
         history = self.history
         nodes = {each["metadata"]["name"] for each in self._nodes.store}
         history.keep(nodes.union(self._pods.store.all_keys()))

@@ -1,9 +1,9 @@
 """The command `kvstack metrics`: metrics.k8s.io as a server of its own behind the API server.
 
 With --custom it serves custom.metrics.k8s.io and external.metrics.k8s.io too, from what pods, and
-pages that the file names, tell in Prometheus' text. Users come in headers of the API server
-(ConfigMap kube-system/extension-apiserver-authentication), by client certificates or tokens; what
-they may says the API server.
+pages that the file names, expose in Prometheus' text format. Users are taken from headers of the
+API server (ConfigMap kube-system/extension-apiserver-authentication), client certificates or
+tokens; the API server authorizes them.
 """
 
 import asyncio
@@ -58,7 +58,7 @@ _REFRESH_S: Final = 60.0
 
 
 class Settings(NamedTuple):
-    """What the flags say."""
+    """Settings of the command."""
 
     pages: PageSettings
     collector: CollectorOptions
@@ -111,28 +111,30 @@ def settings_of(reader: FlagReader) -> Settings:
 
 async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
     end = asyncio.ensure_future(stop_event().wait())
-    clock, chance = SystemClock(), SystemRandom().random
+    clock, random = SystemClock(), SystemRandom().random
     async with AsyncExitStack() as stack:
         directory = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="kvstack-metrics-"))
         )
         api = Api(connect(cluster), Options(user_agent=_AGENT))
         stack.push_async_callback(api.close)
-        informers = await stack.enter_async_context(Informers(api, clock, chance, log))
+        informers = await stack.enter_async_context(Informers(api, clock, random, log))
         options = await asyncio.to_thread(_kubelet_options, cluster, settings, directory)
         kubelets = Kubelets(options, clock)
         collector = Collector(informers, clock, log, settings.collector, kubelets.read)
         stack.push_async_callback(collector.stop)
         access = review_access(stack, cluster, settings.pages, clock, _AGENT)
-        known = _ClientAuthorities(api, access, settings.pages, directory, log)
+        client_authorities = _ClientAuthorities(api, access, settings.pages, directory, log)
         custom = _custom(informers, settings, clock, log)
         apis = _apis(informers, collector, custom, clock)
         settle()  # it may wait for an API server for days
-        if not await is_done_before(end, known.wait()):
+        if not await is_done_before(end, client_authorities.wait()):
             return
-        stack.push_async_callback(known.stop)
+        stack.push_async_callback(client_authorities.stop)
         server = MetricsServer(access, _pages(access, collector), apis, (*GROUPS, HISTORY_GROUP))
-        await stack.enter_async_context(serving(server, known.settings, known.authorities))
+        await stack.enter_async_context(
+            serving(server, client_authorities.settings, client_authorities.authorities)
+        )
         if custom is not None:
             stack.push_async_callback(custom.stop)
         if await is_done_before(end, _start(collector, custom)):
@@ -186,16 +188,16 @@ def _pages(access: Access, collector: Collector) -> Pages:
 
 def _kubelet_options(cluster: Cluster, settings: Settings, directory: Path) -> KubeletOptions:
     """Return how kubelets are reached; what the flags leave open is the kubeconfig's."""
-    given = settings.kubelets
-    ca, cert, key = given.ca_file, given.cert_file, given.key_file
+    options = settings.kubelets
+    ca, cert, key = options.ca_file, options.cert_file, options.key_file
     if not ca and not settings.is_insecure:
         if not cluster.ca:
             raise ConfigError("--kubelet-certificate-authority or --kubelet-insecure-tls is needed")
-        ca = _written(directory / "kubelet-ca.crt", cluster.ca)
+        ca = _write(directory / "kubelet-ca.crt", cluster.ca)
     credentials = cluster.credentials
     if not cert and credentials.certificate:
-        cert = _written(directory / "kubelet-client.crt", credentials.certificate)
-        key = _written(directory / "kubelet-client.key", credentials.key)
+        cert = _write(directory / "kubelet-client.crt", credentials.certificate)
+        key = _write(directory / "kubelet-client.key", credentials.key)
 
     def token() -> str:
         if credentials.token_file:
@@ -208,13 +210,13 @@ def _kubelet_options(cluster: Cluster, settings: Settings, directory: Path) -> K
         key,
         "" if settings.is_insecure else ca,
         token if has_token else None,
-        given.address_types,
-        given.port,
+        options.address_types,
+        options.port,
     )
 
 
-def _written(path: Path, data: bytes) -> str:
-    """Write a file at once, for this user alone; return its path."""
+def _write(path: Path, data: bytes) -> str:
+    """Write a file, readable for this user alone; return its path."""
     new = path.with_name(f"{path.name}.new")
     new.touch(mode=0o600)
     new.write_bytes(data)
@@ -223,7 +225,7 @@ def _written(path: Path, data: bytes) -> str:
 
 
 class _ClientAuthorities:
-    """Who may vouch for clients, as the API server tells it; asked again from time to time."""
+    """The authorities of client certificates, read from the API server again from time to time."""
 
     def __init__(
         self, api: Api, access: Access, settings: PageSettings, directory: Path, log: Logger
@@ -239,7 +241,7 @@ class _ClientAuthorities:
 
     async def wait(self) -> None:
         """Return once it is known; what is refused is asked again."""
-        while not await self._ask():  # noqa: ASYNC110 - nobody tells when it is there
+        while not await self._ask():  # noqa: ASYNC110 - its existence has to be polled
             await asyncio.sleep(1.0)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="who may vouch")
 
@@ -259,18 +261,18 @@ class _ClientAuthorities:
             data = (await self._api.get(CONFIG_MAPS, namespace, name)).get("data") or {}
             self._access.front_proxy = FrontProxy.of_config_map(data)
         except (ApiError, UnreachableError, ConfigError) as error:
-            self._log.warning("who may vouch for clients is not known", error=str(error))
+            self._log.warning("failed to read the authorities of clients", error=str(error))
             return False
-        for key, at, wanted in (
+        for key, at, is_needed in (
             (CA_KEY, AUTHORITY, True),
             (CLIENT_CA_KEY, "", not self._has_own_clients),
         ):
             pem = data.get(key, "")
-            if not pem or not wanted:
+            if not pem or not is_needed:
                 continue
             path = self._directory / key
             if not path.exists() or path.read_text() != pem:
-                await asyncio.to_thread(_written, path, pem.encode())
+                await asyncio.to_thread(_write, path, pem.encode())
             if at:
                 self.authorities[at] = str(path)
             else:

@@ -1,4 +1,4 @@
-"""What a served group of metrics says of itself: discovery and OpenAPI.
+"""Discovery and OpenAPI of the metrics groups.
 
 group = MetricsGroup("metrics.k8s.io", "v1beta1", (NODES, PODS))
 group.resource_list(), group.aggregated(), group.openapi_v3(), group.openapi_v2()
@@ -20,12 +20,12 @@ class ServedResource(NamedTuple):
     kind: str
     is_namespaced: bool
     properties: Mapping[str, Any]
-    """Of its objects, besides apiVersion, kind and metadata."""
+    """The properties of its objects, besides apiVersion, kind and metadata."""
     has_list: bool = True
 
     @property
     def verbs(self) -> list[str]:
-        """What can be done."""
+        """The verbs of the resource."""
         return ["get", "list"] if self.has_list else ["get"]
 
 
@@ -75,7 +75,7 @@ class MetricsGroup(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where its resources are."""
+        """The path of its resources."""
         return f"/apis/{self.api_version}"
 
     def resource_list(self) -> Object:
@@ -127,15 +127,15 @@ class MetricsGroup(NamedTuple):
         }
 
     def _schemas(self, before: str) -> Object:
-        found: Object = {}
+        schemas: Object = {}
         for each in self.resources:
             name = self._schema_name(each.kind)
-            found[name] = self._schema(each.kind, each.properties)
+            schemas[name] = self._schema(each.kind, each.properties)
             if not each.has_list:
                 continue
             items = {"type": "array", "items": {"$ref": f"{before}{name}"}}
-            found[f"{name}List"] = self._schema(f"{each.kind}List", {"items": items})
-        return found
+            schemas[f"{name}List"] = self._schema(f"{each.kind}List", {"items": items})
+        return schemas
 
     def _schema(self, kind: str, properties: Mapping[str, Any]) -> Object:
         own = {"apiVersion": _STRING, "kind": _STRING, "metadata": {"type": "object"}}
@@ -152,18 +152,20 @@ class MetricsGroup(NamedTuple):
         return ".".join((*reversed(self.name.split(".")), self.version, kind))
 
     def _paths(self, *, is_v3: bool) -> Object:
-        found: Object = {}
+        paths: Object = {}
         for each in self.resources:
             places = [f"{self.path}/{each.name}"]
             if each.is_namespaced:
                 places.append(f"{self.path}/namespaces/{{namespace}}/{each.name}")
             for place in places if each.has_list else ():
-                found[place] = {"get": self._operation(each, "list", place, is_v3=is_v3)}
+                paths[place] = {"get": self._operation(each, "list", place, is_v3=is_v3)}
             one = f"{places[-1]}/{{name}}"
-            found[one] = {"get": self._operation(each, "get", one, is_v3=is_v3)}
-        return found
+            paths[one] = {"get": self._operation(each, "get", one, is_v3=is_v3)}
+        return paths
 
-    def _operation(self, served: ServedResource, action: str, place: str, *, is_v3: bool) -> Object:
+    def _operation(
+        self, served: ServedResource, action: str, template: str, *, is_v3: bool
+    ) -> Object:
         kind = served.kind if action == "get" else f"{served.kind}List"
         name = self._schema_name(kind)
         response: Object = {"description": "OK", "schema": {"$ref": f"#/definitions/{name}"}}
@@ -178,9 +180,9 @@ class MetricsGroup(NamedTuple):
                 **({"schema": dict(_STRING)} if is_v3 else _STRING),
             }
             for each in ("namespace", "name")
-            if f"{{{each}}}" in place
+            if f"{{{each}}}" in template
         ]
-        scope = "Namespaced" if "{namespace}" in place else ""
+        scope = "Namespaced" if "{namespace}" in template else ""
         return {
             "operationId": f"{action}{self.version.title()}{scope}{served.kind}",
             "parameters": parameters,

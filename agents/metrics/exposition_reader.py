@@ -1,4 +1,4 @@
-"""Reads the text format of Prometheus (0.0.4), from whoever sends it.
+"""Parses the text format of Prometheus (0.0.4), from untrusted senders.
 
     for sample in read(text): …      Sample(name, labels, value, time_ms)
 
@@ -20,7 +20,7 @@ SAMPLES_MAX: Final = 200_000
 LINES_MAX: Final = 2 * SAMPLES_MAX
 """With comments and empty lines."""
 PIECE_CHARS: Final = 32 << 10
-"""Of what is read at once: some milliseconds, whatever is in it."""
+"""The size of a step, which takes some milliseconds for any contents."""
 
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _LABEL: Final = re.compile(r'\s*([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"\s*(,?)')
@@ -30,7 +30,7 @@ _SHOWN: Final = 80
 
 
 class ReadingError(Exception):
-    """What was sent cannot be read."""
+    """The text cannot be parsed."""
 
 
 class Sample(NamedTuple):
@@ -40,12 +40,12 @@ class Sample(NamedTuple):
     labels: dict[str, str]
     value: float
     time_ms: int | None
-    """Since 1970; None: it was measured when it was asked for."""
+    """Since 1970; None: it was measured when it was read."""
 
 
-def read(text: str, wanted: frozenset[str] | None = None) -> Iterator[Sample]:
-    """Give the samples of a page; wanted: the names that count, None: all. Raises ReadingError."""
-    reader = PageReader(wanted)
+def read(text: str, names: frozenset[str] | None = None) -> Iterator[Sample]:
+    """Give the samples of a page; names: the names that count, None: all. Raises ReadingError."""
+    reader = PageReader(names)
     for piece in pieces(text):
         yield from reader.read(piece)
 
@@ -62,15 +62,15 @@ def pieces(text: str) -> Iterator[str]:
 class PageReader:
     """Reads one page, a piece after the other."""
 
-    def __init__(self, wanted: frozenset[str] | None = None) -> None:
-        """wanted: the names that count; None: all."""
-        self._wanted = wanted
+    def __init__(self, names: frozenset[str] | None = None) -> None:
+        """names: the names that count; None: all."""
+        self._names = names
         self._lines = 0
         self._samples = 0
 
     def read(self, piece: str) -> Iterator[Sample]:
         """Give the samples of some lines; raises ReadingError."""
-        wanted = self._wanted
+        names = self._names
         for line in piece.removesuffix("\n").split("\n"):
             self._lines += 1
             if self._lines > LINES_MAX:
@@ -87,7 +87,7 @@ class PageReader:
             found = _NAME.match(line)
             if found is None:
                 raise _error(number, line)
-            if wanted is None or found[0] in wanted:
+            if names is None or found[0] in names:
                 yield _sample(number, line, found)
 
 
@@ -131,4 +131,4 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _error(number: int, line: str) -> ReadingError:
-    return ReadingError(f"line {number} is no sample: {line[:_SHOWN]!r}")
+    return ReadingError(f"line {number} is not a sample: {line[:_SHOWN]!r}")

@@ -1,4 +1,4 @@
-"""What nodes and pods used in the last quarter of an hour, at equal steps, for graphs.
+"""The usage of nodes and pods in the last quarter of an hour, at equal steps, for graphs.
 
     history = History(steps=60, series_max=20_000)
     history.begin(now_s)                             a new step for all
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 
 class Point(NamedTuple):
-    """What was used at a time."""
+    """The usage at a time."""
 
     time_s: float
     cpu_cores: float
@@ -37,7 +37,6 @@ class History:
     """A ring of steps."""
 
     def __init__(self, steps: int = 60, series_max: int = 20_000) -> None:
-        """Hold nothing yet."""
         self._steps: Final = steps
         self._series_max: Final = series_max
         self._times = array("d", [nan]) * steps
@@ -45,7 +44,7 @@ class History:
         """The number of the step; its place is the remainder by `steps`."""
         self._series: dict[str, _Series] = {}
         self.refused = 0
-        """How many series could not begin in this step."""
+        """The number of series that did not fit into this step."""
 
     def __len__(self) -> int:
         """Return the number of series."""
@@ -57,7 +56,7 @@ class History:
             del self._series[name]
 
     def begin(self, now_s: float) -> None:
-        """Begin a step; what was there a whole round ago is gone."""
+        """Start a step, which replaces the one of the last round."""
         self._now += 1
         self.refused = 0
         place = self._now % self._steps

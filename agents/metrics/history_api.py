@@ -1,4 +1,4 @@
-"""metrics.kvstack.io: what a node or pod used in the last quarter of an hour, for graphs.
+"""metrics.kvstack.io: the usage of a node or pod in the last quarter of an hour, for graphs.
 
     GET /apis/metrics.kvstack.io/v1/nodes/NAME
     GET /apis/metrics.kvstack.io/v1/namespaces/NAMESPACE/pods/NAME
@@ -38,20 +38,20 @@ class HistoryApi:
     """Serves the history."""
 
     def __init__(self, history: History, nodes: ObjectStore, pods: ObjectStore) -> None:
-        """Serve that of the nodes and pods that there are."""
+        """Serve the history of existing nodes and pods."""
         self._history = history
         self._nodes = nodes
         self._pods = pods
 
     @property
     def is_large(self) -> bool:
-        """Whether an answer may take long: it tells of one object."""
+        """Return False: an answer is about one object."""
         return False
 
     def answer(
         self, method: str, path: str, _query: Mapping[str, Sequence[str]], accept: str
     ) -> WholeAnswer:
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         try:
             return answer(self._answer(method, path, accept))
         except ApiError as error:

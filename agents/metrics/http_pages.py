@@ -1,10 +1,10 @@
-"""Fetches a page of a kubelet or pod: one connection, one GET, and no more than was agreed.
+"""Fetches a page of a kubelet or pod: one connection, one GET, and limited bytes.
 
     address = ServerAddress("10.0.0.7", 10250, context)
     body = await fetch(address, "/metrics/resource", headers, bytes_max)
 
-The other side may be anybody: it gets no redirect followed, and no more bytes or headers taken than
-the limits say. How long it may take is the caller's `asyncio.timeout`.
+The server is untrusted: redirects are not followed, and bytes and headers are limited. The timeout
+is the caller's `asyncio.timeout`.
 """
 
 import ssl
@@ -20,7 +20,7 @@ from kvstack.component.net.hosts import join_host_port
 
 
 class ServerAddress(NamedTuple):
-    """Where a page is."""
+    """The address of a page."""
 
     host: str
     port: int
@@ -32,18 +32,18 @@ async def fetch(
     address: ServerAddress, target: str, headers: Sequence[tuple[str, str]], bytes_max: int
 ) -> str:
     """Return the text of a page; raises UnreadableError."""
-    shown = join_host_port(address.host, address.port)
+    host_and_port = join_host_port(address.host, address.port)
     lines = head_lines((("Connection", "close"), *headers))
     try:
         sock = await dial(await addresses_of(address.host, address.port))
         if address.context is not None:
             sock = await secured(sock, address.context, address.host)
-    except (OSError, ValueError) as error:  # ValueError: what is no name of a host
-        raise UnreadableError(f"{shown}: {error}") from error
+    except (OSError, ValueError) as error:  # ValueError: an invalid host name
+        raise UnreadableError(f"{host_and_port}: {error}") from error
     try:
-        async with await ask_on(sock, "GET", target, shown, lines) as answer:
+        async with await ask_on(sock, "GET", target, host_and_port, lines) as answer:
             if answer.code != 200:
-                raise UnreadableError(f"{shown}{target} answers {answer.code}")
+                raise UnreadableError(f"{host_and_port}{target} answers {answer.code}")
             return (await answer.body(bytes_max)).decode()
     except (AnswerError, OSError, UnicodeDecodeError) as error:
-        raise UnreadableError(f"{shown}{target}: {error}") from error
+        raise UnreadableError(f"{host_and_port}{target}: {error}") from error

@@ -39,21 +39,20 @@ class KubeletOptions:
     token: Callable[[], str] | None = None
     """Returns the bearer token that is shown."""
     address_types: Sequence[str] = ("InternalIP", "Hostname")
-    """Of which the first that a node has is used."""
+    """Types of addresses, in order of preference."""
     port: int = 0
-    """0: as the node says."""
+    """0: the port in the node's status."""
 
 
 class Kubelets:
     """Reads them."""
 
     def __init__(self, options: KubeletOptions, clock: Clock) -> None:
-        """Read no files yet."""
         self._options = options
         self._clock = clock
 
     async def read(self, node: Object) -> Reading:
-        """Return what a node tells; raises UnreadableError."""
+        """Return the reading of a node; raises UnreadableError."""
         host, port = address_of(node, self._options)
         headers = []
         if self._options.token is not None:

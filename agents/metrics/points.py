@@ -1,14 +1,13 @@
-"""How fast nodes and containers use what they use: the last two readings of each.
+"""The current usage of nodes and containers, from the last two readings of each.
 
     points = Points(resolution_s=15)
     points.take("n1", reading)
     points.node("n1")                    Rate, or None
     points.pod("n1", "default", "web")   PodRate, or None
 
-Between two readings of a container that was not started again lies its rate. One that has just
-started needs no second: it had used nothing when it began. A pod of which one container has no rate
-has none. What a node tells is kept by the node: it counts for the pods that the caller knows to be
-there, and for no others.
+The rate of a container is computed from two readings without a restart in between, or from one and
+the start of a new container. A pod has no rate if one of its containers has none. Readings are kept
+by node: callers use them only for pods that are bound to that node.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,10 +21,10 @@ FRESH_MS_MIN: Final = 4_000
 
 
 class Rate(NamedTuple):
-    """What is used now."""
+    """The current usage."""
 
     time_ms: int
-    """When it was read."""
+    """The time of the reading."""
     window_ms: int
     """The time that the rate of CPU is of."""
     cpu_nano: int
@@ -34,7 +33,7 @@ class Rate(NamedTuple):
 
 
 class PodRate(NamedTuple):
-    """What a pod uses now."""
+    """The current usage of a pod."""
 
     time_ms: int
     window_ms: int
@@ -42,12 +41,12 @@ class PodRate(NamedTuple):
 
     @property
     def cpu_nano(self) -> int:
-        """Of all containers."""
+        """The sum of all containers."""
         return sum(each.cpu_nano for _, each in self.containers)
 
     @property
     def memory_bytes(self) -> int:
-        """Of all containers."""
+        """The sum of all containers."""
         return sum(each.memory_bytes for _, each in self.containers)
 
 
@@ -84,7 +83,7 @@ class Points:
         self._nodes: dict[str, _Node] = {}
 
     def take(self, name: str, reading: Reading) -> None:
-        """Take over what a node tells; what it tells no more is forgotten."""
+        """Store the reading of a node; containers that are not in it are removed."""
         node = self._nodes.get(name)
         if node is None:
             node = self._nodes[name] = _Node()
@@ -130,7 +129,7 @@ class Points:
 
     @property
     def count(self) -> int:
-        """How many containers are known."""
+        """The number of containers."""
         return sum(len(pod) for node in self._nodes.values() for pod in node.pods.values())
 
     def _next(self, old: _Pair | None, new: Usage) -> _Pair:

@@ -1,4 +1,4 @@
-"""What one kubelet tells of its node and containers at a time.
+"""A kubelet's metrics of its node and containers at a time.
 
     reading = read_resource_page(text, now_ms)      of /metrics/resource
     reading.node.cpu_ns, reading.containers[0].memory_bytes
@@ -15,23 +15,23 @@ from typing import Final, NamedTuple
 from kvstack.agents.metrics.exposition_reader import PageReader, ReadingError, pieces
 
 CONTAINERS_MAX: Final = 5_000
-"""Of one node."""
+"""The maximum number of containers of a node."""
 
 _NODE_CPU: Final = "node_cpu_usage_seconds_total"
 _NODE_MEMORY: Final = "node_memory_working_set_bytes"
 _CPU: Final = "container_cpu_usage_seconds_total"
 _MEMORY: Final = "container_memory_working_set_bytes"
 _STARTED: Final = "container_start_time_seconds"
-_WANTED: Final = frozenset((_NODE_CPU, _NODE_MEMORY, _CPU, _MEMORY, _STARTED))
+_SAMPLE_NAMES: Final = frozenset((_NODE_CPU, _NODE_MEMORY, _CPU, _MEMORY, _STARTED))
 _LARGEST: Final = 1e18
 
 
 class Usage(NamedTuple):
-    """What was used at a time; an amount of 0 is not known."""
+    """The usage at a time; 0: unknown."""
 
     time_ms: int
     started_ms: int
-    """0: it is not known."""
+    """0: unknown."""
     cpu_ns: int
     memory_bytes: int
 
@@ -42,7 +42,7 @@ class Usage(NamedTuple):
 
 
 class ContainerUsage(NamedTuple):
-    """What a container used."""
+    """The usage of a container."""
 
     namespace: str
     pod: str
@@ -51,14 +51,14 @@ class ContainerUsage(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """What a kubelet tells."""
+    """The reading of a kubelet."""
 
     node: Usage
     containers: Sequence[ContainerUsage]
 
 
 class _Samples:
-    """What is known so far of a container, or of the node."""
+    """The samples read so far of a container, or of the node."""
 
     __slots__ = ("cpu_ns", "memory_bytes", "started_ms", "time_ms")
 
@@ -70,7 +70,7 @@ class _Samples:
 
 
 def read_resource_page(text: str, now_ms: int) -> Reading:
-    """Return what /metrics/resource tells; now_ms: when it was asked for. Raises ReadingError."""
+    """Parse /metrics/resource; now_ms: when it was read. Raises ReadingError."""
     page = _Page()
     for piece in pieces(text):
         page.take(piece)
@@ -78,7 +78,7 @@ def read_resource_page(text: str, now_ms: int) -> Reading:
 
 
 async def read_page_of_others(text: str, now_ms: int) -> Reading:
-    """Do the same in steps, between which others on the loop have their turn."""
+    """Parse a page in steps, between which other tasks on the loop run."""
     page = _Page()
     for piece in pieces(text):
         page.take(piece)
@@ -87,10 +87,10 @@ async def read_page_of_others(text: str, now_ms: int) -> Reading:
 
 
 class _Page:
-    """What is known so far of a page."""
+    """The state of parsing a page."""
 
     def __init__(self) -> None:
-        self._reader = PageReader(_WANTED)
+        self._reader = PageReader(_SAMPLE_NAMES)
         self._node = _Samples()
         self._containers: dict[tuple[str, str, str], _Samples] = {}
 
@@ -98,23 +98,23 @@ class _Page:
         containers = self._containers
         for name, labels, value, time_ms in self._reader.read(piece):
             if not isfinite(value) or not 0 <= value <= _LARGEST:
-                raise ReadingError(f"{name} is {value}, which is no amount")
-            told = self._node
+                raise ReadingError(f"{name} is {value}, which is not a valid amount")
+            samples = self._node
             if name not in (_NODE_CPU, _NODE_MEMORY):
                 key = tuple(labels.get(each, "") for each in ("namespace", "pod", "container"))
                 assert len(key) == 3
                 if key not in containers and len(containers) == CONTAINERS_MAX:
                     raise ReadingError(f"there are more than {CONTAINERS_MAX} containers")
-                told = containers.setdefault(key, _Samples())
+                samples = containers.setdefault(key, _Samples())
             if name == _STARTED:
-                told.started_ms = int(value * 1000)
+                samples.started_ms = int(value * 1000)
                 continue
             if time_ms is not None:
-                told.time_ms = time_ms
+                samples.time_ms = time_ms
             if name in (_NODE_CPU, _CPU):
-                told.cpu_ns = int(value * 1e9)
+                samples.cpu_ns = int(value * 1e9)
             else:
-                told.memory_bytes = int(value)
+                samples.memory_bytes = int(value)
 
     def reading(self, now_ms: int) -> Reading:
         found = [ContainerUsage(*key, told.usage(now_ms)) for key, told in self._containers.items()]

@@ -1,4 +1,4 @@
-"""metrics.k8s.io: what nodes and pods use now.
+"""metrics.k8s.io: the current usage of nodes and pods.
 
     api = ResourceApi(points, nodes, pods, clock)
     api.answer("GET", "/apis/metrics.k8s.io/v1/namespaces/default/pods", {}, "application/json")
@@ -8,9 +8,8 @@
     …/pods, …/namespaces/NAMESPACE/pods[/NAME]     PodMetrics
 
 Both versions have the same objects. Labels are those of the node or pod, and selectors choose by
-them. What exists but is not measured yet is left out of lists; a pod counts as measured by its own
-node alone, whatever other nodes tell of a pod of its name. Whether the client may read it was
-decided before.
+them. Objects without measurements are left out of lists; for a pod only those of its own node
+count, even if others report a pod of its name. Requests were authorized before.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -64,11 +63,11 @@ class ResourceApi:
 
     @property
     def is_large(self) -> bool:
-        """Whether an answer may take long; it may be made in a thread."""
+        """Whether an answer may take long; then it may be made in a thread."""
         return len(self._pods) + len(self._nodes) > OBJECTS_MANY
 
     def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         try:
             return self._answer(method, path, query, accept)
         except ApiError as error:
@@ -85,32 +84,32 @@ class ResourceApi:
             raise status.method_not_supported(resource, _VERBS.get(method, method.lower()))
         if not rest:
             return answer(group.resource_list())
-        wanted = accepted(accept, (query.get("includeObject") or [""])[0])
+        accepted_type = accepted(accept, (query.get("includeObject") or [""])[0])
         if "true" in query.get("watch", ()):
             raise status.method_not_supported(resource, "watch")
         match rest:
             case ["nodes"]:
-                found = self._listed(self._nodes, self._node, query)
-                return _many(group, NODES, found, wanted)
+                found = self._list(self._nodes, self._node, query)
+                return _many(group, NODES, found, accepted_type)
             case ["nodes", name]:
-                return _one(group, NODES, self._get_node(name), wanted)
+                return _one(group, NODES, self._get_node(name), accepted_type)
             case ["pods"]:
-                return _many(group, PODS, self._listed(self._pods, self._pod, query), wanted)
+                return _many(group, PODS, self._list(self._pods, self._pod, query), accepted_type)
             case ["namespaces", namespace, "pods"]:
                 pods = self._pods.in_namespace(namespace)
-                return _many(group, PODS, self._listed(pods, self._pod, query), wanted)
+                return _many(group, PODS, self._list(pods, self._pod, query), accepted_type)
             case ["namespaces", namespace, "pods", name]:
-                return _one(group, PODS, self._get_pod(namespace, name), wanted)
+                return _one(group, PODS, self._get_pod(namespace, name), accepted_type)
         raise status.generic(404)
 
     # Objects, without apiVersion and kind.
 
-    def _listed(
+    def _list(
         self, objects: Iterable[Object], measured: Callable[[Object], Object | None], query: Query
     ) -> list[Object]:
         """Return what is measured of those that are selected, in the order of their names."""
         by_labels, by_fields = _selectors(query)
-        found: list[Object] = []
+        items: list[Object] = []
         for each in list(objects):  # in a thread, while others come and go
             meta = each["metadata"]
             if not by_labels.matches(meta.get("labels") or {}):
@@ -118,9 +117,9 @@ class ResourceApi:
             place = {"metadata.name": meta["name"]}
             place["metadata.namespace"] = meta.get("namespace", "")
             if by_fields.matches(place) and (shown := measured(each)) is not None:
-                found.append(shown)
-        found.sort(key=_namespaced_name)
-        return found
+                items.append(shown)
+        items.sort(key=_namespaced_name)
+        return items
 
     def _get_node(self, name: str) -> Object:
         node = self._nodes.get(name)
@@ -160,14 +159,14 @@ class ResourceApi:
 
     def _head(self, obj: Object, rate: Rate | PodRate) -> Object:
         meta = obj["metadata"]
-        shown: Object = {"name": meta["name"]}
+        metadata: Object = {"name": meta["name"]}
         if meta.get("namespace"):
-            shown["namespace"] = meta["namespace"]
-        shown["creationTimestamp"] = time_text(self._clock.now_s())
+            metadata["namespace"] = meta["namespace"]
+        metadata["creationTimestamp"] = time_text(self._clock.now_s())
         if meta.get("labels"):
-            shown["labels"] = meta["labels"]
+            metadata["labels"] = meta["labels"]
         return {
-            "metadata": shown,
+            "metadata": metadata,
             "timestamp": time_text(rate.time_ms / 1000),
             "window": durations.text(rate.window_ms * _NS_PER_MS),
         }
@@ -216,21 +215,24 @@ def _selectors(query: Query) -> tuple[labels.Selector, fields.FieldSelector]:
 
 
 def _one(
-    group: MetricsGroup, served: ServedResource, found: Object, wanted: AcceptedType
+    group: MetricsGroup, served: ServedResource, found: Object, accepted_type: AcceptedType
 ) -> WholeAnswer:
     obj = {"kind": served.kind, "apiVersion": group.api_version, **found}
-    return answer(_table(served, [obj], wanted) if wanted.table_version else obj)
+    return answer(_table(served, [obj], accepted_type) if accepted_type.table_version else obj)
 
 
 def _many(
-    group: MetricsGroup, served: ServedResource, found: Sequence[Object], wanted: AcceptedType
+    group: MetricsGroup,
+    served: ServedResource,
+    items: Sequence[Object],
+    accepted_type: AcceptedType,
 ) -> WholeAnswer:
-    if wanted.table_version:
+    if accepted_type.table_version:
         kinds = {"kind": served.kind, "apiVersion": group.api_version}
-        return answer(_table(served, [{**kinds, **each} for each in found], wanted))
+        return answer(_table(served, [{**kinds, **each} for each in items], accepted_type))
     kind = f"{served.kind}List"
     return answer(
-        {"kind": kind, "apiVersion": group.api_version, "metadata": {}, "items": list(found)}
+        {"kind": kind, "apiVersion": group.api_version, "metadata": {}, "items": list(items)}
     )
 
 
@@ -242,18 +244,20 @@ _COLUMNS: Final = (
 )
 
 
-def _table(served: ServedResource, objects: Sequence[Object], wanted: AcceptedType) -> Object:
+def _table(
+    served: ServedResource, objects: Sequence[Object], accepted_type: AcceptedType
+) -> Object:
     rows = []
     for obj in objects:
         usage = obj["usage"] if served is NODES else _summed(obj["containers"])
         cells = [obj["metadata"]["name"], usage["cpu"], usage["memory"], obj["window"]]
         row: Object = {"cells": cells}
-        if wanted.include == "Object":
+        if accepted_type.include == "Object":
             row["object"] = obj
-        elif wanted.include == "Metadata":
+        elif accepted_type.include == "Metadata":
             row["object"] = {
                 "kind": "PartialObjectMetadata",
-                "apiVersion": f"meta.k8s.io/{wanted.table_version}",
+                "apiVersion": f"meta.k8s.io/{accepted_type.table_version}",
                 "metadata": obj["metadata"],
             }
         rows.append(row)
@@ -263,7 +267,7 @@ def _table(served: ServedResource, objects: Sequence[Object], wanted: AcceptedTy
     ]
     return {
         "kind": "Table",
-        "apiVersion": f"meta.k8s.io/{wanted.table_version}",
+        "apiVersion": f"meta.k8s.io/{accepted_type.table_version}",
         "metadata": {},
         "columnDefinitions": columns,
         "rows": rows,
@@ -271,11 +275,11 @@ def _table(served: ServedResource, objects: Sequence[Object], wanted: AcceptedTy
 
 
 def _summed(containers: Sequence[Object]) -> dict[str, str]:
-    found = {}
+    sums = {}
     for name in ("cpu", "memory"):
         amounts = [quantity.parse(each["usage"][name]) for each in containers]
         total = amounts[0]
         for each in amounts[1:]:
             total += each
-        found[name] = str(total)
-    return found
+        sums[name] = str(total)
+    return sums

@@ -1,4 +1,4 @@
-"""Answers API servers that pass requests on: the APIs of metrics, and the pages of a process.
+"""Serves requests that API servers forward: the metrics APIs, and the pages of a process.
 
 server = MetricsServer(access, pages, apis, groups)
 async with serving(server, settings, authorities): …
@@ -47,7 +47,7 @@ class MetricsServer:
             return
         query = parse_query(query_text)
         if any(each in _BAD_PARTS for each in path[1:].split("/")):
-            answered = refusal(status.generic(404))  # what is permitted must be what is asked for
+            answered = refusal(status.generic(404))  # the authorized path must be the requested one
         elif (refused := await self._access.refusal(request, path, query)) is not None:
             answered = refusal(refused)
         else:

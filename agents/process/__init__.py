@@ -1,1 +1,1 @@
-"""What processes of agents have in common: flags, the lease of the leader, pages for operators."""
+"""What processes of agents share: flags, leader election, pages for operators."""

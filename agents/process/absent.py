@@ -1,4 +1,4 @@
-"""A row of docs/differences.md: something that the original does and ours does not."""
+"""A row of docs/differences.md: a feature of the original that is missing."""
 
 from typing import NamedTuple
 

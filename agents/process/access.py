@@ -1,13 +1,13 @@
-"""Who reads the pages of a process, and whether they may: as the API server says.
+"""Authentication and authorization of the readers of a process's pages, by the API server.
 
     access = Access(tokens, reviews, clock, settings)
     refusal = await access.refusal(request, "/metrics")      None: it may be answered
 
-An API server that passes a request on tells the user (`front_proxy`), or a client certificate that
-the authorities verify names one, or else a bearer token, which a TokenReview is asked about; who
-shows none is system:anonymous. What a user may is asked by a SubjectAccessReview, for the path or
-for the resource that it leads to. Members of system:masters may everything, and some pages are for
-everybody. Answers are believed for a while.
+An API server that forwards a request names the user (`front_proxy`); else it is the subject of a
+client certificate that the authorities verify, or of a bearer token by a TokenReview; without
+credentials it is system:anonymous. A SubjectAccessReview authorizes the path, or the resource that
+it leads to. Members of system:masters may do everything, and some pages are for everybody. Answers
+are cached for a while.
 """
 
 from contextlib import AsyncExitStack
@@ -59,13 +59,13 @@ class Access:
     """Decides on requests."""
 
     def __init__(self, tokens: Api, reviews: Api, clock: Clock, settings: PageSettings) -> None:
-        """tokens: asked whose a token is; reviews: asked what a user may."""
+        """tokens: for TokenReviews; reviews: for SubjectAccessReviews."""
         self._tokens = tokens
         self._reviews = reviews
         self._clock = clock
         self._settings = settings
         self.front_proxy: FrontProxy | None = None
-        """Who may tell users in headers; None: nobody."""
+        """Who may pass users in headers; None: nobody."""
         self._users: dict[str, tuple[_User | None, float]] = {}
         self._allowed: dict[tuple[_User, tuple[str, ...]], tuple[bool, float]] = {}
 
@@ -145,7 +145,7 @@ class Access:
         return _User(found.get("username", ""), groups, found.get("uid", ""))
 
     async def _may(self, user: _User, verb: str, info: RequestInfo) -> bool:
-        asked = _asked(verb, info)
+        asked = _attributes(verb, info)
         key = (user, tuple(asked.values()))
         now = self._clock.monotonic_s()
         known = self._allowed.get(key)
@@ -169,7 +169,7 @@ class Access:
         return is_allowed
 
 
-def _asked(verb: str, info: RequestInfo) -> dict[str, str]:
+def _attributes(verb: str, info: RequestInfo) -> dict[str, str]:
     """Return what a review is asked about; always with the same members."""
     if not info.is_resource:
         return {"path": info.path, "verb": verb}
@@ -204,7 +204,7 @@ def review_access(
 ) -> Access:
     """Return the access that the flags ask for, its connections closed with the stack.
 
-    cluster: who asks, where the flags name nobody else. Raises KubeconfigError.
+    cluster: the credentials of requests, unless flags name others. Raises KubeconfigError.
     """
 
     def api(path: str, role: str) -> Api:

@@ -1,11 +1,11 @@
-"""Users whom an API server tells in headers, because it passes their requests on.
+"""Users that an API server passes in headers, because it forwards their requests.
 
     proxy = FrontProxy.of_config_map(found["data"], ca_file)
 
     X-Remote-User: bob      X-Remote-Group: devs      X-Remote-Extra-Scopes: view
 
 Who may say so shows a certificate of an authority for that alone, and has one of the names. API
-servers tell which these are in ConfigMap kube-system/extension-apiserver-authentication.
+servers publish which these are in ConfigMap kube-system/extension-apiserver-authentication.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ CLIENT_CA_KEY: Final = "client-ca-file"
 
 
 class FrontProxyUser(NamedTuple):
-    """A user whom headers tell."""
+    """A user from headers."""
 
     name: str
     groups: tuple[str, ...]
@@ -34,7 +34,7 @@ class FrontProxyUser(NamedTuple):
 
 
 class FrontProxy(NamedTuple):
-    """Who may tell users, and in which headers; their names are in lower case."""
+    """Who may pass users, and in which headers; their names are in lower case."""
 
     names: frozenset[str] = frozenset()
     """Common names of the certificates; empty: any."""
@@ -45,7 +45,7 @@ class FrontProxy(NamedTuple):
 
     @classmethod
     def of_config_map(cls, data: Mapping[str, str]) -> "FrontProxy":
-        """Return what a ConfigMap tells; raises ConfigError."""
+        """Read a ConfigMap; raises ConfigError."""
 
         def listed(name: str) -> tuple[str, ...]:
             key = f"requestheader-{name}"
@@ -66,7 +66,7 @@ class FrontProxy(NamedTuple):
         )
 
     def user(self, request: Request, common_name: str) -> FrontProxyUser | None:
-        """Return whom a proxy of a name tells; None: nobody, or it may not tell."""
+        """Return the user whom a proxy with this name passes; None: none, or it may not."""
         if self.names and common_name not in self.names:
             return None
         name = next((found for each in self.user_headers if (found := request.header(each))), "")

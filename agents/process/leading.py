@@ -1,6 +1,6 @@
-"""The work of a process, while it holds the lease: until it is told to stop, or the lease is lost.
+"""The work of a process while it holds the lease: until it is stopped, or the lease is lost.
 
-    async with lease_events(api, "kube-scheduler", clock, chance, log) as tell:
+    async with lease_events(api, "kube-scheduler", clock, random, log) as report:
         election = LeaderElection(…, on_change=tell)
         await lead_until(stop, work, election)      election None: work at once
 
@@ -37,7 +37,7 @@ class LeaseLostError(ConfigError):
 
 
 async def lead_until(stop: asyncio.Event, work: Work, election: LeaderElection | None) -> None:
-    """Work once the lease is held, until told to stop; LeaseLostError, or what the work raises."""
+    """Work once the lease is held, until stopped; LeaseLostError, or what the work raises."""
     doing = asyncio.ensure_future(work() if election is None else election.run(work))
     stopping = asyncio.ensure_future(stop.wait())
     try:
@@ -58,10 +58,10 @@ async def lead_until(stop: asyncio.Event, work: Work, election: LeaderElection |
 
 @asynccontextmanager
 async def lease_events(
-    api: Api, component: str, clock: Clock, chance: Callable[[], float], log: Logger
+    api: Api, component: str, clock: Clock, random: Callable[[], float], log: Logger
 ) -> AsyncGenerator[Callable[[str, Object], None]]:
-    """Give what records an Event about a Lease: who leads, and who does no more."""
-    recorder = EventRecorder(api, component, clock, chance, log)
+    """Return a recorder of Events about a Lease: who became leader, and who stopped leading."""
+    recorder = EventRecorder(api, component, clock, random, log)
 
     def tell(text: str, lease: Object) -> None:
         recorder.record(lease, "Normal", "LeaderElection", text)
@@ -81,7 +81,7 @@ def new_identity() -> str:
 
 
 def election_checks(election: LeaderElection | None) -> dict[str, Callable[[], bool]]:
-    """Return the health check of the lease; none if there is no election."""
+    """Return the health check of the lease; none without election."""
     if election is None:
         return {}
 

@@ -1,11 +1,11 @@
-"""The time zone of this process, as Go's programs find it: in it schedules without a zone are read.
+"""The local time zone, determined as Go does, for schedules without a zone.
 
     TZ unset            /etc/localtime
     TZ= or UTC          UTC
     TZ=Europe/Paris     that zone
     TZ=/usr/share/…     that file
 
-What is not there, or is no zone, is UTC.
+A missing or invalid zone is UTC.
 """
 
 import os

@@ -54,7 +54,7 @@ class Pages:
     ) -> None:
         """health: page (`/healthz`) → the checks that must hold for it, by name; they may grow.
 
-        configuration: what /configz shows, by name; None: there is no such page.
+        configuration: the objects of /configz by name; None: no such page.
         """
         self._access = access
         self._health = health
@@ -106,7 +106,7 @@ class Pages:
 
 
 class Handler(Protocol):
-    """What answers requests."""
+    """Answers requests."""
 
     async def handle(self, request: Request, answer: Answer) -> None:
         """Answer one request."""
@@ -117,7 +117,7 @@ class Handler(Protocol):
 async def serving(
     pages: Handler, settings: PageSettings, authorities: Mapping[str, str] | None = None
 ) -> AsyncGenerator[None]:
-    """Serve the pages, if there are to be any.
+    """Serve the pages, unless the port is 0.
 
     authorities: more of them that vouch for clients, files by name.
     """

@@ -22,11 +22,11 @@ _PORT_MAX: Final = 65535
 
 @dataclass(frozen=True, slots=True)
 class PageSettings:
-    """Where the pages are, and who may read them."""
+    """The address of the pages, and who may read them."""
 
     bind_address: str = "0.0.0.0"
     port: int = 0
-    """0: there are no pages."""
+    """0: no pages are served."""
     cert_file: str = ""
     """Empty: a new certificate."""
     key_file: str = ""
@@ -44,7 +44,7 @@ class PageSettings:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What processes of agents are told."""
+    """Settings that processes of agents share."""
 
     pages: PageSettings
     elects: bool

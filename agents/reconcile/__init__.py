@@ -1,8 +1,8 @@
-"""How a controller runs: its decisions are plans, made without input or output.
+"""The framework of controllers: their decisions are plans, made without input or output.
 
     plan ◄── executor ◄── runner ◄── manager
              own_writes ◄─┘
              view ◄───────┘
 
-`plan` says what a controller is; the rest carries it out.
+`plan` defines what a controller is; the rest runs it.
 """

@@ -1,4 +1,4 @@
-"""Carries plans out: asks the API for what they want, and tells them what came of it."""
+"""Executes plans: sends their actions to the API, and returns the outcomes to them."""
 
 import asyncio
 from collections.abc import Sequence
@@ -42,12 +42,12 @@ _AT_ONCE_MAX: Final = 64
 class Environment(Protocol):
     """What plans change of their own runner."""
 
-    async def follow(self, wanted: Follow) -> None:
+    async def follow(self, action: Follow) -> None:
         """Watch these resources besides."""
         ...
 
-    def enqueue(self, wanted: Enqueue) -> None:
-        """Have keys worked on."""
+    def enqueue(self, action: Enqueue) -> None:
+        """Enqueue keys."""
         ...
 
 
@@ -62,10 +62,10 @@ class Executor:
         environment: Environment,
         clock: Clock,
     ) -> None:
-        """Act through an Api; what is written is remembered by key."""
+        """Send actions through an Api; writes are remembered by key."""
         self._clock = clock
         self.throttle: Final = Throttle(clock)
-        """Of the keys, by how long their plans took to make."""
+        """The delays of keys, by the time that their plans took to make."""
         self._environment = environment
         self._api = api
         self._recorder = recorder

@@ -1,4 +1,4 @@
-"""Users of controllers that run in the process of the API server."""
+"""Users of controllers in the process of the API server."""
 
 from collections.abc import Callable
 

@@ -1,6 +1,6 @@
 """Runs controllers together: one set of informers, a user and a queue for each.
 
-manager = Manager(controllers, users, Environment(informers, clock, chance, logger))
+manager = Manager(controllers, users, Environment(informers, clock, random, logger))
 await manager.start(); …; await manager.stop()
 """
 
@@ -15,7 +15,7 @@ from kvstack.agents.reconcile.runner import Environment, Runner
 
 
 class Users(Protocol):
-    """Gives each controller the API as a user of its own."""
+    """Gives each controller an API client with a user of its own."""
 
     async def api_of(self, service_account: str) -> Api:
         """Return the API as a service account of kube-system, or (empty) as the manager itself."""
@@ -28,7 +28,6 @@ class Manager:
     def __init__(
         self, controllers: Sequence[Controller], users: Users, environment: Environment
     ) -> None:
-        """Run nothing yet."""
         self._controllers: Final = controllers
         self._users: Final = users
         self._environment: Final = environment
@@ -53,11 +52,11 @@ class Manager:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done now."""
+        """Whether no work is pending."""
         return all(runner.is_idle for runner in self.runners)
 
     def add_activity(self, found: Activity) -> None:
-        """Add what controllers work on, and what is due by itself."""
+        """Add the keys that controllers work on, and what is due later."""
         for runner in self.runners:
             runner.add_activity(found)
 

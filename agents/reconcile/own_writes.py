@@ -1,13 +1,13 @@
-"""Which of its own writes a controller does not see in its view yet.
+"""A controller's own writes that its view does not show yet.
 
     own_writes.note(key, action, answered)
-    own_writes.are_seen(key)      → False: the view is older than what was done for the key
+    own_writes.are_seen(key)      → False: the view is older than the last write for the key
 
 A plan made from a view that lacks what was done before would do it again: create a second pod, or
 count a condition twice. So a key waits until its view has everything that was written for it: a
 newer resourceVersion of the resource, or a deleted object gone or marked. This takes the place of
 upstream's expectations and of its guard against stale caches. A write that no view shows within
-five minutes is forgotten. Keys of objects that are gone are not asked for again: with each write
+five minutes is forgotten. Keys of deleted objects are not reconciled again: with each write
 some others are looked at, in turn, and forgotten if they are seen.
 """
 
@@ -30,7 +30,7 @@ StoreOf: TypeAlias = Callable[[ResourceType], ObjectStore | None]
 
 
 class _Writes:
-    """What was written for one key."""
+    """The writes for one key."""
 
     __slots__ = ("deleted", "last_s", "versions")
 
@@ -44,13 +44,13 @@ class OwnWrites:
     """Remembers writes until the stores show them."""
 
     def __init__(self, store_of: StoreOf, clock: Clock) -> None:
-        """store_of: returns the store of a resource; None: nobody reads it."""
+        """store_of: returns the store of a resource; None: it is not read."""
         self._store_of = store_of
         self._clock = clock
         self._writes: dict[str, _Writes] = {}
 
     def note(self, key: str, action: Action, answered: Object) -> None:
-        """Remember what was done for a key."""
+        """Remember a write for a key."""
         if not isinstance(action, Create | Update | Patch | Delete):
             return
         store = self._store_of(action.resource)
@@ -83,7 +83,7 @@ class OwnWrites:
         return len(self._writes)
 
     def are_seen(self, key: str) -> bool:
-        """Tell whether the stores show all that was written for a key."""
+        """Return whether the stores show all writes for a key."""
         writes = self._writes.get(key)
         if writes is None:
             return True

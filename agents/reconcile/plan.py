@@ -1,4 +1,4 @@
-"""What controllers are made of: views to read, actions to ask for, plans that hold them.
+"""What controllers are made of: views to read, actions, and plans that yield them.
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         deployment = view.get(DEPLOYMENTS, key)
@@ -38,7 +38,7 @@ class Create:
     namespace: str
     obj: Object
     name: str = ""
-    """Of the object whose subresource this is."""
+    """The name of the object that has the subresource."""
     subresource: str = ""
 
 
@@ -88,7 +88,7 @@ class Get:
     subresource: str = ""
     metadata_only: bool = False
     query: tuple[tuple[str, str], ...] = ()
-    """Of the request, for what is read without being an object of its own."""
+    """The query of the request, for what is not an object of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Discover:
-    """Ask what the server serves; the outcome's object has the `Discovery` as `found`."""
+    """Discover the served resources; the outcome's object has the `Discovery` as `found`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Follow:
 
 @dataclass(frozen=True, slots=True)
 class Enqueue:
-    """Have other keys worked on; it always succeeds."""
+    """Enqueue other keys; it always succeeds."""
 
     keys: "Sequence[str | Later]"
 
@@ -178,15 +178,15 @@ Step: TypeAlias = Sequence[Action] | SlowStart
 
 
 class ForeseenError(Exception):
-    """What a controller foresees and cannot go on with; it is tried again later."""
+    """An error that a controller foresees; the key is tried again later."""
 
 
 class Outcome(NamedTuple):
-    """How an action ended."""
+    """The result of an action."""
 
     action: Action
     obj: Object | None = None
-    """What the server answered."""
+    """The object in the server's answer."""
     error: Exception | None = None
     """ApiError, or UnreachableError: whether it was done is not known; OSError of this machine."""
     is_skipped: bool = False
@@ -198,17 +198,17 @@ class Outcome(NamedTuple):
 
     @property
     def is_not_found(self) -> bool:
-        """Whether it was refused since there is no such object: code 404."""
+        """Whether the object does not exist: code 404."""
         return isinstance(self.error, ApiError) and self.error.is_not_found
 
     @property
     def is_conflict(self) -> bool:
-        """Whether it was refused since another one was first: code 409."""
+        """Whether another write was first: code 409."""
         return isinstance(self.error, ApiError) and self.error.is_conflict
 
     @property
     def is_namespace_terminating(self) -> bool:
-        """Whether an object was refused since its namespace is going away."""
+        """Whether creation was refused because the namespace is being deleted."""
         if not isinstance(self.error, ApiError):
             return False
         causes = (self.error.status.get("details") or {}).get("causes") or ()
@@ -222,7 +222,7 @@ class Outcome(NamedTuple):
 
 
 class Again(NamedTuple):
-    """Run once more, although nothing may have changed."""
+    """Run once more, even without a change."""
 
     after_s: float
     is_routine: bool = False
@@ -230,7 +230,7 @@ class Again(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """Run once more as after a failure, which this is not: something is not there yet."""
+    """Run once more with the delay of a failure, which this is not: something is missing yet."""
 
     why: str
 
@@ -261,7 +261,7 @@ def discover() -> Generator[Step, list[Outcome], Discovery]:
 
 
 class View(Protocol):
-    """What is known of the cluster."""
+    """The controller's view of the cluster."""
 
     def get(self, resource: ResourceType, key: str) -> Object | None:
         """Return an object by `namespace/name`, or name."""
@@ -284,13 +284,13 @@ class Later(NamedTuple):
 
 
 KeysOf: TypeAlias = Callable[[Object | None, Object | None, View], Iterable[str | Later]]
-"""Which keys a change concerns: from the old state, the new state, and the view after it."""
+"""Maps a change to keys: from the old state, the new state, and the view after it."""
 
 
 FollowedKeysOf: TypeAlias = Callable[
     [ResourceType, Object | None, Object | None, View], Iterable[str | Later]
 ]
-"""Which keys a change of a followed resource concerns."""
+"""Maps a change of a followed resource to keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,18 +313,18 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """How long keys wait whose plans failed."""
+    """The delays of keys whose plans failed."""
 
     base_s: float = 0.005
     max_s: float = 1000.0
     has_bucket: bool = True
-    """Whether all keys together are held back, too: 10 a second after 100 at once."""
+    """Whether all keys together are limited, too: 10 a second after 100 at once."""
     retries_max: int | None = None
-    """After so many failures in a row a key waits for its next change."""
+    """The number of failures in a row after which a key waits for its next change."""
 
     @property
     def is_period(self) -> bool:
-        """Whether keys come again after the same time always, whatever came of them."""
+        """Whether keys are repeated at a fixed interval, whatever the result."""
         return self.base_s == self.max_s
 
 
@@ -336,9 +336,9 @@ class Identity:
     """Under which names a controller appears."""
 
     name: str
-    """Of the controller, as in `--controllers`."""
+    """The name of the controller, as in `--controllers`."""
     service_account: str
-    """Which it acts as, in kube-system; empty: the manager's own user."""
+    """The account in kube-system that it uses; empty: the manager's own user."""
     event_component: str
 
 
@@ -352,31 +352,31 @@ class Controller(Protocol):
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """What concerns it; changes of these resources are seen in its view."""
+        """Resources whose changes trigger it; they are in its view."""
         ...
 
     @property
     def reads(self) -> Sequence[ResourceType]:
-        """What it reads besides."""
+        """Other resources in its view."""
         ...
 
     @property
     def indexes(self) -> Sequence[Index]:
-        """Which indexes it looks into."""
+        """The indexes that it uses."""
         ...
 
     @property
     def workers(self) -> int:
-        """How many keys are worked on at once."""
+        """The number of workers."""
         ...
 
     @property
     def back_off(self) -> BackOff:
-        """How long failed keys wait."""
+        """The delays of failed keys."""
         ...
 
     def initial_keys(self) -> Iterable[str | Later]:
-        """Return the keys to begin with, besides those of what there is."""
+        """Return the initial keys, besides those of existing objects."""
         ...
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -393,5 +393,5 @@ class BaseController:
     back_off: BackOff = DEFAULT_BACK_OFF
 
     def initial_keys(self) -> Iterable[str | Later]:
-        """Begin with what there is."""
+        """Return the initial keys, from the existing objects."""
         return ()

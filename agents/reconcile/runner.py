@@ -1,4 +1,4 @@
-"""Runs one controller: changes become keys, keys become plans, plans are carried out.
+"""Runs one controller: changes become keys, keys become plans, plans are executed.
 
     informers ─► keys ─► queue ─► worker ─► reconcile ─► executor
                            ▲                               │
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
 Object: TypeAlias = dict[str, Any]
 
 _UNSEEN_S: Final = 0.5
-"""A key whose writes are not seen is looked at again then, should no change bring it sooner."""
+"""A key whose writes are not seen is checked again after this, unless a change triggers it."""
 _BUCKET_PER_S: Final = 10.0
 _BUCKET_BURST: Final = 100
 _FOLLOWED_S: Final = 30.0
-"""Resources that are followed anew are waited for so long."""
+"""The timeout of waits for newly followed resources."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +61,14 @@ class Environment:
 
     informers: Informers
     clock: Clock
-    chance: Callable[[], float]
+    random: Callable[[], float]
     logger: Logger
     workers: Mapping[str, int] = field(default_factory=dict)
-    """How many keys are worked on at once, by the controller's name; others say it themselves."""
+    """The number of workers by the controller's name; others define it themselves."""
 
 
 class Work(NamedTuple):
-    """How much a controller has to do, in keys."""
+    """The work of a controller, in keys."""
 
     waiting: int
     added: int
@@ -79,7 +79,7 @@ class Runner:
     """Runs one controller until it is stopped."""
 
     def __init__(self, controller: Controller, api: Api, environment: Environment) -> None:
-        """Run nothing yet; api: that of the controller's own user."""
+        """api: that of the controller's own user."""
         self.controller: Final = controller
         self._environment = environment
         clock = environment.clock
@@ -91,7 +91,7 @@ class Runner:
             api,
             controller.identity.event_component,
             clock,
-            environment.chance,
+            environment.random,
             environment.logger,
         )
         self._own_writes = OwnWrites(self._stores.get, clock)
@@ -106,7 +106,7 @@ class Runner:
         self._workers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Follow what concerns the controller, and work once all of it is known."""
+        """Follow the controller's resources, and work once all are synced."""
         controller, informers = self.controller, self._environment.informers
         followed = []
         for watch in controller.watches:
@@ -148,24 +148,24 @@ class Runner:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is to be done now."""
+        """Whether no work is pending."""
         return self._queue.is_idle and not self._resting
 
-    def add_activity(self, found: Activity) -> None:
-        """Add what is worked on, and what is due by itself."""
+    def add_activity(self, activity: Activity) -> None:
+        """Add the keys that are worked on, and what is due later."""
         name = self.controller.identity.name
         for key, is_worked_on in self._queue.in_hand():
             why = "is worked on" if is_worked_on else "waits to be worked on"
-            found.moving.append(Moving(name, key, why))
+            activity.moving.append(Moving(name, key, why))
         if not self._recorder.is_idle:
-            found.moving.append(Moving(name, "", "writes events"))
+            activity.moving.append(Moving(name, "", "writes events"))
         for key, in_s in self._queue.due():
             if key not in self._routine:
-                found.due.append(Due(name, key, in_s))
+                activity.due.append(Due(name, key, in_s))
 
     @property
     def work(self) -> Work:
-        """What waits now, and what there was since the start."""
+        """The pending work, and counts since the start."""
         return Work(len(self._queue), self._queue.added, self._queue.retried)
 
     async def flushed(self) -> None:
@@ -190,14 +190,14 @@ class Runner:
 
     # What plans change.
 
-    def enqueue(self, wanted: Enqueue) -> None:
-        """Have keys worked on."""
-        self._add(wanted.keys)
+    def enqueue(self, action: Enqueue) -> None:
+        """Enqueue keys."""
+        self._add(action.keys)
 
-    async def follow(self, wanted: Follow) -> None:
-        """Follow these resources by their metadata, and none but these."""
+    async def follow(self, action: Follow) -> None:
+        """Follow these resources by their metadata, and only these."""
         informers = self._environment.informers
-        for resource in self._followed.keys() - wanted.resources:
+        for resource in self._followed.keys() - action.resources:
             informer, handler = self._followed.pop(resource)
             informer.forget(handler)
             if resource not in self._static:
@@ -205,9 +205,9 @@ class Runner:
             await informers.leave(resource)
         new = [
             (resource, informers.follow(resource))
-            for resource in sorted(wanted.resources - self._followed.keys())
+            for resource in sorted(action.resources - self._followed.keys())
         ]
-        # Handlers hear of nothing before everything is known, so that no plan is made from a part.
+        # Handlers are called only once everything is synced, so that no plan is made from a part.
         try:
             async with asyncio.timeout(_FOLLOWED_S):
                 for _, informer in new:
@@ -221,7 +221,7 @@ class Runner:
             )
         for resource, informer in new:
             self._stores.setdefault(resource, informer.store)
-            handler = self._handler(partial(wanted.keys, resource))
+            handler = self._handler(partial(action.keys, resource))
             self._followed[resource] = (informer, handler)
             informer.on_change(handler)
 

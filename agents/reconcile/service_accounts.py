@@ -1,6 +1,6 @@
-"""Users of controllers that reach the API server over HTTP: each acts as its service account.
+"""Users of controllers that reach the API server over HTTP: each uses its service account.
 
-The account is made where it is missing; its tokens are asked for, and asked for again before they
+The account is created if missing; its tokens are requested, and requested again before they
 end.
 """
 

@@ -13,7 +13,7 @@ class StoreView:
     """Reads stores by resource."""
 
     def __init__(self, stores: Mapping[ResourceType, ObjectStore]) -> None:
-        """Read these; KeyError for any other resource: its controller does not say it reads it."""
+        """Read these stores; KeyError for any other resource."""
         self._stores = stores
 
     def get(self, resource: ResourceType, key: str) -> Object | None:

@@ -1,4 +1,4 @@
-"""How long a key waits after a plan that took long to make.
+"""The delay of a key after a plan that took long to make.
 
     throttle.took("default/web", 0.005)
     throttle.rest_s("default/web")       → 0.045: at most a tenth of the time goes into one key
@@ -7,7 +7,7 @@ Plans look at all objects of their key: a ReplicaSet of 5,000 pods, at each chan
 would look at 5,000 each time. While its key waits, changes gather and lead to one plan. Keys whose
 plans are quick, which is nearly all, never wait.
 
-Keys that are never asked for again are forgotten: their waits are over after a second.
+Keys that are not requested again are forgotten: their waits are over after a second.
 """
 
 from typing import Final
@@ -19,14 +19,13 @@ _REST_S_MAX: Final = 1.0
 _SHARE: Final = 9.0
 """A key waits so many times as long as its plan took."""
 _KEYS_MIN: Final = 1000
-"""Waits that are over are looked for once there are more than these, and twice those in force."""
+"""The number of waits above which expired ones are removed; twice those in force."""
 
 
 class Throttle:
     """Remembers which keys wait."""
 
     def __init__(self, clock: Clock) -> None:
-        """Begin with no key waiting."""
         self._clock = clock
         self._until: dict[str, float] = {}  # key → monotonic seconds
         self._sweep_above = _KEYS_MIN

@@ -1,4 +1,4 @@
-"""The scheduler: which node each pod runs on.
+"""The scheduler: chooses a node for each pod.
 
     pods, nodes, … ─► cluster (columns over nodes) ─► schedule(pod, cluster, profile) ─► decision
                                                                                           │

@@ -1,4 +1,4 @@
-"""What arguments of plugins may be: fields by type, and checks of values.
+"""Arguments of plugins: fields by type, and checks of values.
 
     check_shape(args, {"weight": int}, "args")    ConfigurationError: unknown field "args.colour"
     raise invalid("args.weight", 0, "must be positive")
@@ -18,10 +18,10 @@ Fields: TypeAlias = Mapping[str, Shape]
 
 SHARE_MAX: Final = 100
 SCORE_MAX: Final = 10
-"""Of the points of a shape."""
+"""The maximum score of a point of a shape."""
 RESOURCE: Final[Shape] = {"name": str, "weight": int}
 POINT: Final[Shape] = {"utilization": int, "score": int}
-"""Of a shape: the score at a share of utilization."""
+"""A point of a shape: the score at a percentage of utilization."""
 
 
 class ConfigurationError(ConfigError, ValueError):

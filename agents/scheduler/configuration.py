@@ -1,4 +1,4 @@
-"""How a scheduler is set up: kubescheduler.config.k8s.io/v1, kind KubeSchedulerConfiguration."""
+"""The configuration: kubescheduler.config.k8s.io/v1, kind KubeSchedulerConfiguration."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,16 +28,16 @@ _QUOTA_PREFIX: Final = "requests."
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How a scheduler is set up."""
+    """The configuration of a scheduler."""
 
     profiles: Mapping[str, Profile]
     """By schedulerName."""
     initial_back_off_s: float = 1.0
     max_back_off_s: float = 10.0
     max_unschedulable_s: float = 300.0
-    """How long a pod waits for a change that may help it before it is tried again."""
+    """The time after which an unschedulable pod is tried again without an event."""
     extenders: tuple[Extender, ...] = ()
-    """In the order in which they are asked: those whose failures count come first."""
+    """In the order of their calls: those whose failures count come first."""
 
 
 def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Configuration:
@@ -60,10 +60,10 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
             "podMaxBackoffSeconds: must be greater than or equal to PodInitialBackoffSeconds"
         )
     extenders, ignored = _read_extenders(obj.get("extenders") or ())
-    wanted = obj.get("profiles") or [{}]
+    profile_documents = obj.get("profiles") or [{}]
     profiles: dict[str, Profile] = {}
-    for number, each in enumerate(wanted):
-        name = each.get("schedulerName") or (DEFAULT_NAME if len(wanted) == 1 else "")
+    for number, each in enumerate(profile_documents):
+        name = each.get("schedulerName") or (DEFAULT_NAME if len(profile_documents) == 1 else "")
         if not name:
             raise ConfigurationError(f"profiles[{number}].schedulerName: Required value")
         if name in profiles:
@@ -79,12 +79,12 @@ def read_configuration(obj: Object, *, tie_break: TieBreak = "roundRobin") -> Co
     )
 
 
-def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], list[str]]:
+def _read_extenders(documents: Sequence[Object]) -> tuple[tuple[Extender, ...], list[str]]:
     """Return extenders, and the resources that the scheduler leaves to them."""
-    seen: set[str] = set()
+    resources_seen: set[str] = set()
     extenders: list[Extender] = []
     ignored: list[str] = []
-    for index, each in enumerate(wanted):
+    for index, each in enumerate(documents):
         path = f"extenders[{index}]"
         if not each.get("urlPrefix"):
             raise ConfigurationError(f"{path}.urlPrefix: Required value")
@@ -95,7 +95,9 @@ def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], lis
             )
         resources = each.get("managedResources") or ()
         for number, resource in enumerate(resources):
-            _check_resource(f"{path}.managedResources[{number}].name", resource["name"], seen)
+            _check_resource(
+                f"{path}.managedResources[{number}].name", resource["name"], resources_seen
+            )
         ignored += [one["name"] for one in resources if one.get("ignoredByScheduler")]
         extenders.append(_extender(path, each))
     if (binders := sum(1 for each in extenders if each.bind_verb)) > 1:
@@ -106,37 +108,37 @@ def _read_extenders(wanted: Sequence[Object]) -> tuple[tuple[Extender, ...], lis
     return tuple(sorted(extenders, key=lambda each: each.is_ignorable)), ignored
 
 
-def _check_resource(path: str, name: str, seen: set[str]) -> None:
+def _check_resource(path: str, name: str, resources_seen: set[str]) -> None:
     problems = check_label_key(name)
     if not problems and (
         "/" not in name or _NATIVE_DOMAIN in name or name.startswith(_QUOTA_PREFIX)
     ):
         problems = ["is an invalid extended resource name"]
-    if not problems and name in seen:
+    if not problems and name in resources_seen:
         problems = ["duplicate extender managed resource name"]
     if problems:
         raise ConfigurationError(f'{path}: Invalid value: "{name}": {problems[0]}')
-    seen.add(name)
+    resources_seen.add(name)
 
 
-def _extender(path: str, given: Object) -> Extender:
+def _extender(path: str, document: Object) -> Extender:
     try:
-        timeout_s = durations.parse(given.get("httpTimeout") or "0") / 1e9
+        timeout_s = durations.parse(document.get("httpTimeout") or "0") / 1e9
     except durations.DurationError as error:
         raise ConfigurationError(f"{path}.httpTimeout: {error}") from error
     return Extender(
-        given["urlPrefix"],
-        given.get("filterVerb") or "",
-        given.get("prioritizeVerb") or "",
-        given.get("preemptVerb") or "",
-        given.get("bindVerb") or "",
-        given.get("weight") or 0,
+        document["urlPrefix"],
+        document.get("filterVerb") or "",
+        document.get("prioritizeVerb") or "",
+        document.get("preemptVerb") or "",
+        document.get("bindVerb") or "",
+        document.get("weight") or 0,
         timeout_s or _EXTENDER_TIMEOUT_S,
-        bool(given.get("nodeCacheCapable")),
-        frozenset(each["name"] for each in given.get("managedResources") or ()),
-        bool(given.get("ignorable")),
-        bool(given.get("enableHTTPS")),
-        given.get("tlsConfig") or {},
+        bool(document.get("nodeCacheCapable")),
+        frozenset(each["name"] for each in document.get("managedResources") or ()),
+        bool(document.get("ignorable")),
+        bool(document.get("enableHTTPS")),
+        document.get("tlsConfig") or {},
     )
 
 

@@ -1,4 +1,4 @@
-"""What a KubeSchedulerConfiguration may hold: its fields by type, and limits of their values.
+"""The fields of a KubeSchedulerConfiguration by type, and limits of their values.
 
     check(obj)      ConfigurationError: strict decoding error: unknown field "profiles[0].colour"
 

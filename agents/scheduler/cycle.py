@@ -1,4 +1,4 @@
-"""One pod against all nodes: what plugins are asked about, and what they answer.
+"""The scheduling cycle of one pod: the input and output of plugins.
 
     cycle = Cycle(pod, cluster)
 
@@ -51,7 +51,7 @@ class Only(NamedTuple):
 
 
 class Skip(Enum):
-    """This plugin has nothing to filter."""
+    """The plugin does not filter in this cycle."""
 
     SKIP = "Skip"
 
@@ -60,7 +60,7 @@ SKIP: Final = Skip.SKIP
 
 
 class Failures(NamedTuple):
-    """Which rows are refused: number k for reasons[k - 1], 0 for those that pass."""
+    """The refused rows: number k for reasons[k - 1], 0 for those that pass."""
 
     numbers: IntArray
     reasons: Sequence[Reason]
@@ -80,7 +80,7 @@ class Cycle:
         self.is_alive: BoolArray = cluster.is_valid
         """Slots that no plugin before the one that is asked has refused."""
         self.states: Final[dict[str, Any]] = {}
-        """What plugins keep from one question to the next, by plugin."""
+        """The state of plugins during the cycle, by plugin."""
 
 
 def refuse(is_refused: BoolArray, reason: Reason) -> Failures | None:

@@ -1,4 +1,4 @@
-"""Why no node will do: the reasons of nodes, and the text users see.
+"""Why no node is feasible: the reasons by node, and the message for users.
 
 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. preemption: …
 """
@@ -25,7 +25,7 @@ class RefusedNodes:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What was found out about nodes that will not do."""
+    """Why nodes were refused."""
 
     node_count: int
     refusal: Refusal | None = None

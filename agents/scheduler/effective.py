@@ -1,4 +1,4 @@
-"""The configuration as it has effect: what was given, and upstream's defaults for the rest.
+"""The effective configuration: the file, with upstream's defaults.
 
     effective({"podMaxBackoffSeconds": 20}, "/etc/scheduler.conf")
         → {"apiVersion": …, "parallelism": 16, "podMaxBackoffSeconds": 20, "profiles": [{…}], …}
@@ -47,21 +47,21 @@ _CONNECTION: Final = {
 }
 
 
-def effective(given: Object, kubeconfig: str, election: Object) -> Object:
+def effective(configuration: Object, kubeconfig: str, election: Object) -> Object:
     """Return the whole configuration.
 
     kubeconfig: the path that is used if none is given; election: `leaderElection` as it has effect.
     """
-    connection = given.get("clientConnection") or {}
-    profiles: list[Object] = given.get("profiles") or [{}]
+    connection = configuration.get("clientConnection") or {}
+    profiles: list[Object] = configuration.get("profiles") or [{}]
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
         "clientConnection": _filled(connection, {**_CONNECTION, "kubeconfig": kubeconfig}),
         "leaderElection": election,
-        **{name: _or(given.get(name), usual) for name, usual in _DEFAULTS.items()},
+        **{name: _or(configuration.get(name), usual) for name, usual in _DEFAULTS.items()},
         "profiles": [_profile(each) for each in profiles],
-        **({"extenders": given["extenders"]} if given.get("extenders") else {}),
+        **({"extenders": configuration["extenders"]} if configuration.get("extenders") else {}),
     }
 
 
@@ -75,18 +75,20 @@ def _filled(given: Mapping[str, Any], usual: Mapping[str, Any]) -> Object:
     return {**usual, **known}
 
 
-def _profile(given: Object) -> Object:
-    plugins = given.get("plugins") or {}
-    rest = {name: value for name, value in given.items() if name not in ("plugins", "pluginConfig")}
+def _profile(profile: Object) -> Object:
+    plugins = profile.get("plugins") or {}
+    rest = {
+        name: value for name, value in profile.items() if name not in ("plugins", "pluginConfig")
+    }
     return {
         **rest,
-        "schedulerName": given.get("schedulerName") or DEFAULT_NAME,
+        "schedulerName": profile.get("schedulerName") or DEFAULT_NAME,
         "plugins": {
             **{point: plugins.get(point) or {} for point in _POINTS},
             **{point: value for point, value in plugins.items() if value},
             "multiPoint": _everywhere(plugins.get("multiPoint") or {}),
         },
-        "pluginConfig": _arguments(given.get("pluginConfig") or ()),
+        "pluginConfig": _arguments(profile.get("pluginConfig") or ()),
     }
 
 
@@ -101,14 +103,14 @@ def _everywhere(given: Object) -> Object:
 
 def _arguments(given: Iterable[Object]) -> list[Object]:
     """Return the arguments of all plugins that take some, in the order of their names."""
-    known = {each["name"]: each.get("args") or {} for each in given}
+    arguments = {each["name"]: each.get("args") or {} for each in given}
     return [
         {
             "name": name,
             "args": {
                 "apiVersion": API_VERSION,
                 "kind": f"{name}Args",
-                **_filled(known.get(name, {}), plugin.arg_defaults),
+                **_filled(arguments.get(name, {}), plugin.arg_defaults),
             },
         }
         for name, plugin in sorted(PLUGINS.items())

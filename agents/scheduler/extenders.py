@@ -1,4 +1,4 @@
-"""Extenders: programs that have a say about some pods, over HTTP. What is asked and answered; pure.
+"""Extenders: HTTP services that take part in decisions. Their requests and answers; pure.
 
     filter       which of the nodes that will do the extender takes, and why not the others
     prioritize   how good these are, 0 to 10; times its weight and 10 in the sum of scores
@@ -29,7 +29,7 @@ class ExtenderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Extender:
-    """How one is set up; a verb that is empty is not asked for."""
+    """The settings of an extender; an empty verb is not called."""
 
     url: str
     filter_verb: str = ""
@@ -39,7 +39,7 @@ class Extender:
     weight: int = 0
     timeout_s: float = 5.0
     knows_nodes: bool = False
-    """It is sent names of nodes, not the objects."""
+    """Whether it gets names of nodes, not the objects."""
     resources: frozenset[str] = frozenset()
     is_ignorable: bool = False
     """Its failures do not keep pods from being placed."""
@@ -48,7 +48,7 @@ class Extender:
     """The member tlsConfig."""
 
     def is_interested(self, pod: PodInfo) -> bool:
-        """Whether it has a say about a pod."""
+        """Whether it is responsible for a pod."""
         return not self.resources or any(
             name in self.resources
             for group in ("containers", "initContainers")
@@ -76,14 +76,14 @@ def about_nodes(extender: Extender, pod: PodInfo, cluster: Cluster, names: Seque
 
 def read_filtered(extender: Extender, answer: object, names: Sequence[str]) -> Filtered:
     """Return what an extender answered about nodes; raises ExtenderError."""
-    said = _members(extender, answer)
-    if said.get("error"):
-        raise ExtenderError(str(said["error"]))
+    members = _members(extender, answer)
+    if members.get("error"):
+        raise ExtenderError(str(members["error"]))
     names_left: list[str] = []
-    if extender.knows_nodes and said.get("nodenames") is not None:
-        names_left = list(said["nodenames"])
-    elif said.get("nodes") is not None:
-        names_left = [each["metadata"]["name"] for each in said["nodes"].get("items") or ()]
+    if extender.knows_nodes and members.get("nodenames") is not None:
+        names_left = list(members["nodenames"])
+    elif members.get("nodes") is not None:
+        names_left = [each["metadata"]["name"] for each in members["nodes"].get("items") or ()]
     known = set(names)
     for name in names_left:
         if name not in known:
@@ -97,7 +97,7 @@ def read_filtered(extender: Extender, answer: object, names: Sequence[str]) -> F
             ("failednodes", Code.UNSCHEDULABLE),
             ("failedandunresolvablenodes", Code.UNRESOLVABLE),
         )
-        for name, text in (said.get(member) or {}).items()
+        for name, text in (members.get(member) or {}).items()
     }
     return Filtered(names_left, refused)
 
@@ -107,14 +107,14 @@ def read_scores(extender: Extender, answer: object) -> dict[str, int]:
     if not isinstance(answer, list):
         raise _not_understood(extender, answer)
     factor = extender.weight * (SCORE_MAX // _EXTENDER_SCORE_MAX)
-    found: dict[str, int] = {}
+    scores: dict[str, int] = {}
     for each in answer:
         said = _members(extender, each)
         host, score = said.get("host"), said.get("score") or 0
         if not isinstance(host, str) or not isinstance(score, int):
             raise _not_understood(extender, each)
-        found[host] = found.get(host, 0) + score * factor
-    return found
+        scores[host] = scores.get(host, 0) + score * factor
+    return scores
 
 
 def about_victims(
@@ -142,8 +142,8 @@ def read_victims(extender: Extender, answer: object, cluster: Cluster) -> list[C
     said = _members(extender, answer).get("nodenametometavictims") or {}
     candidates = []
     for name, victims in said.items():
-        wanted = _members(extender, victims) if victims else {}
-        if not wanted.get("pods"):
+        members = _members(extender, victims) if victims else {}
+        if not members.get("pods"):
             if extender.is_ignorable:
                 continue
             raise ExtenderError(f'expected at least one victim pod on node "{name}"')
@@ -151,13 +151,13 @@ def read_victims(extender: Extender, answer: object, cluster: Cluster) -> list[C
         if slot is None:
             raise ExtenderError(f'nodeinfo not found for node name "{name}"')
         pods = cluster.pods_on[slot]
-        uids = [_members(extender, each).get("uid", "") for each in wanted["pods"]]
+        uids = [_members(extender, each).get("uid", "") for each in members["pods"]]
         if strange := [uid for uid in uids if uid not in pods]:
             raise ExtenderError(
                 f"extender: {extender.url} claims to preempt pod (UID: {strange[0]}) on node:"
                 f" {name}, but the pod is not found on that node"
             )
-        violations = wanted.get("numpdbviolations") or 0
+        violations = members.get("numpdbviolations") or 0
         candidates.append(Candidate(slot, tuple(pods[uid] for uid in uids), violations))
     return candidates
 

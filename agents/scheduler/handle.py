@@ -1,4 +1,4 @@
-"""What the running scheduler offers to plugins at extension points that write: a port.
+"""The interface of the running scheduler for plugins at extension points that write.
 
     await handle.update(RESOURCE_CLAIMS, claim)      through the API, as the scheduler's user
     await handle.sleep(1)                            time is the scheduler's
@@ -18,18 +18,18 @@ Object: TypeAlias = dict[str, Any]
 
 
 class PluginError(Exception):
-    """What keeps a plugin from its work; the message is for users."""
+    """A failure of a plugin; the message is for users."""
 
 
 class PostFilterResult(NamedTuple):
-    """What a plugin did about a pod that no node takes."""
+    """The result of a post-filter plugin for an unschedulable pod."""
 
     code: Code | None
-    """None: there is room now, or will be. UNSCHEDULABLE: the next plugin is asked."""
+    """None: there is, or will be, a node. UNSCHEDULABLE: the next plugin is called."""
     text: str = ""
     """For users."""
     nominated: str | None = None
-    """The node that the pod is to run on; empty: none any more; None: as it was."""
+    """The nominated node of the pod; empty: none; None: unchanged."""
 
 
 class Candidate(NamedTuple):
@@ -46,7 +46,7 @@ class Handle(Protocol):
 
     @property
     def cluster(self) -> Cluster:
-        """What the scheduler knows now."""
+        """The current state of the scheduler's snapshot."""
         ...
 
     def now_s(self) -> float:
@@ -68,11 +68,11 @@ class Handle(Protocol):
         ...
 
     async def together(self, works: Iterable[Awaitable[Any]]) -> None:
-        """Do several things at once; raises the first error."""
+        """Run several coroutines at once; raises the first error."""
         ...
 
     def begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
-        """Do something aside; its error goes to the log."""
+        """Run a coroutine in the background; its error is logged."""
         ...
 
     async def get(self, resource: ResourceType, namespace: str, name: str) -> Object:
@@ -111,9 +111,9 @@ class Handle(Protocol):
         ...
 
     async def spare(self, pod: PodInfo, candidates: list[Candidate]) -> list[Candidate]:
-        """Ask extenders which victims may go; return the candidates that are left."""
+        """Call extenders about victims; return the remaining candidates."""
         ...
 
     def count_preemption(self, victims: int) -> None:
-        """Count a search for pods to push away, and how many must go."""
+        """Count a preemption, and its victims."""
         ...

@@ -2,7 +2,7 @@
 
     may_help(plugin, event, pod, change)   whether a pod that the plugin refused is tried again
 
-An event that no plugin waits for moves nobody.
+An event that no plugin waits for activates no pod.
 """
 
 from typing import Final
@@ -21,7 +21,7 @@ def awaited_events() -> frozenset[str]:
 
 
 def may_help(plugin: str, event: str, pod: PodInfo, change: Change) -> bool:
-    """Whether a pod that a plugin refused is worth another try after an event."""
+    """Whether a pod that a plugin refused should be retried after an event."""
     if plugin == EXTENDER:
         return True  # what it waits for is not known here
     hint = PLUGINS[plugin].hints.get(event)

@@ -1,4 +1,4 @@
-"""Whether one node would take a pod, with other pods on it than there are. Pure.
+"""Whether one node would accept a pod, with a given set of pods on it. Pure.
 
     passes_with_nominated(pod, overlay, profile.filters, slot, now_s)     None: it would
 
@@ -22,7 +22,7 @@ def passes(
 ) -> tuple[str, Reason] | None:
     """Look at one node as it is now; return the plugin that refuses it and why, or None."""
     cycle = Cycle(pod, cluster, np.array([slot], dtype=np.int64), now_s)
-    asked: list[Plugin] = []
+    filtering: list[Plugin] = []
     for plugin in filters:
         answer = plugin.pre_filter(cycle)
         if isinstance(answer, Skip):
@@ -31,8 +31,8 @@ def passes(
             return plugin.name, Reason(answer.code, (answer.text,))
         if isinstance(answer, Only) and cluster.names[slot] not in answer.names:
             return plugin.name, outside([plugin.name])
-        asked.append(plugin)
-    for plugin in asked:
+        filtering.append(plugin)
+    for plugin in filtering:
         failures = plugin.filter(cycle) if plugin.filters else None
         if failures is not None and failures.numbers[0]:
             return plugin.name, failures.reasons[int(failures.numbers[0]) - 1]

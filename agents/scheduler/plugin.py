@@ -1,4 +1,4 @@
-"""The extension points of a plugin: what it is asked, in the order in which it is asked.
+"""The extension points of a plugin, in the order of their calls.
 
     pre_enqueue(pod, cluster)     whether the pod may be tried
     pre_filter(cycle)             None, SKIP, Only(names) or Refusal: before any node is looked at
@@ -44,7 +44,7 @@ class Unplaced(NamedTuple):
     cycle: Cycle
     diagnosis: Diagnosis
     filters: "Sequence[Plugin]"
-    """Those that its nodes must pass."""
+    """Plugins whose filters its nodes must pass."""
 
 
 class Plugin:
@@ -56,7 +56,7 @@ class Plugin:
     scores: ClassVar[bool] = False
     """Whether it has a `score` of its own."""
     default_weight: ClassVar[int] = 1
-    """Of its scores."""
+    """The default weight of its scores."""
     hints: ClassVar[Hints] = {}
     """Events that may help the pods it refused, and what decides for one of them."""
     arg_fields: ClassVar[Fields | None] = None
@@ -73,7 +73,7 @@ class Plugin:
 
     @classmethod
     def has(cls, method: str) -> bool:
-        """Whether it has a method of its own for an extension point."""
+        """Whether it implements an extension point."""
         return getattr(cls, method) is not getattr(Plugin, method)
 
     @classmethod
@@ -81,7 +81,7 @@ class Plugin:
         """Check values of arguments; raises ConfigurationError. path: where they stand."""
 
     def pre_enqueue(self, _pod: PodInfo, _cluster: Cluster) -> bool:
-        """Whether a pod may be tried; if not, an event of `hints` has this asked again."""
+        """Whether a pod may be tried; if not, an event of `hints` causes another check."""
         return True
 
     def pre_filter(self, _cycle: Cycle) -> Skip | Only | Refusal | None:
@@ -97,24 +97,24 @@ class Plugin:
         return None
 
     def reserve(self, _cycle: Cycle, _slot: int) -> Sequence[Any]:
-        """Count as used what a pod needs on its node; return what is to be bound before the pod."""
+        """Reserve a pod's resources on its node; return what must be bound before the pod."""
         return ()
 
     def unreserve(self, _cluster: Cluster, _reserved: Sequence[Any]) -> None:
-        """Take back what `reserve` returned: the pod was not bound."""
+        """Release what `reserve` returned: the pod was not bound."""
 
     async def post_filter(self, _handle: Handle, _unplaced: Unplaced) -> PostFilterResult:
         """Make room for a pod that no node takes; raises what ends the attempt of all plugins."""
         return PostFilterResult(Code.UNSCHEDULABLE)
 
     def pre_bind_pre_flight(self, _pod: PodInfo, _node: str, reserved: Sequence[Any]) -> bool:
-        """Whether there is something to do before a pod is bound; `pre_bind` is called then."""
+        """Whether `pre_bind` must be called before a pod is bound."""
         return bool(reserved)
 
     async def pre_bind(
         self, _handle: Handle, _pod: PodInfo, _node: str, _reserved: Sequence[Any]
     ) -> None:
-        """Do what must be done before a pod is bound; raises whatever keeps it from that."""
+        """Do the work before a pod is bound; raises on failure."""
 
     async def undo_pre_bind(self, _handle: Handle, _pod: PodInfo, _reserved: Sequence[Any]) -> None:
         """Undo what `pre_bind` wrote, after `unreserve`: the pod was not bound."""

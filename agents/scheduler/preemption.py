@@ -1,4 +1,4 @@
-"""Which pods have to go so that a pod can run. Pure.
+"""Preemption: chooses victims so that a pod can run. Pure.
 
     found = preempt(unplaced, limits, now_s, offset)
     found.node, found.victims     where it could run, and without whom
@@ -32,17 +32,17 @@ _PRIORITY_OFFSET: Final = 2**31
 
 
 class Preemption(NamedTuple):
-    """What preemption has found."""
+    """The outcome of preemption."""
 
     text: str
     node: str = ""
     victims: tuple[PodInfo, ...] = ()
     keeps_nomination: bool = False
-    """Whether the node the pod is nominated for stays as it is."""
+    """Whether the pod's nominated node is kept."""
 
 
 class Limits(NamedTuple):
-    """How many candidates are enough: a share of the nodes, but at least so many."""
+    """The number of candidates that suffice: a share of the nodes, and a minimum."""
 
     percentage: int = 10
     absolute: int = 100
@@ -66,7 +66,7 @@ def candidates(
         return Preemption(f"preemption: {obstacle}", keeps_nomination=True)
     overlay = Overlay(cluster)
     slots = unplaced.diagnosis.slots_of(Code.UNSCHEDULABLE)
-    wanted = _candidate_count(len(slots), limits)
+    candidates_max = _candidate_count(len(slots), limits)
     possible: list[Candidate] = []
     refused: list[Reason] = []
     for step in range(len(slots)):
@@ -76,7 +76,7 @@ def candidates(
             refused.append(tried)
             continue
         possible.append(tried)
-        if len(possible) >= wanted and any(not each.violations for each in possible):
+        if len(possible) >= candidates_max and any(not each.violations for each in possible):
             break
     if not possible:
         return Preemption(f"preemption: {_nothing(cluster, refused, len(slots))}")

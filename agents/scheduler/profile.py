@@ -1,4 +1,4 @@
-"""Profiles: which plugins decide about a pod, in which order, with which weight.
+"""Profiles: the plugins of a scheduler name, with their order and weights.
 
     profile_of({"schedulerName": "packed", "plugins": {…}, "pluginConfig": […]})
 
@@ -31,18 +31,18 @@ def default_weight(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """How pods of one schedulerName are judged."""
+    """The plugins of one schedulerName."""
 
     name: str
     gates: tuple[Plugin, ...]
-    """Those asked before a pod is tried."""
+    """Plugins with `pre_enqueue`."""
     filters: tuple[Plugin, ...]
     scorers: tuple[tuple[Plugin, int], ...]
     post_filters: tuple[Plugin, ...]
-    """Those asked in turn to make room for a pod that no node takes."""
+    """Plugins with `post_filter`, in the order of their calls."""
     reserves: tuple[Plugin, ...]
     pre_binds: tuple[Plugin, ...]
-    """Those that write something before a pod is bound."""
+    """Plugins with `pre_bind`."""
     percentage_of_nodes_to_score: int
     tie_break: TieBreak
 
@@ -64,7 +64,7 @@ def profile_of(
     percentage: that of all profiles. ignored_resources: those that extenders look after alone.
     """
     name = config.get("schedulerName") or DEFAULT_NAME
-    wanted = config.get("plugins") or {}
+    sets = config.get("plugins") or {}
     args: dict[str, Args] = {
         each["name"]: each.get("args") or {} for each in config.get("pluginConfig") or ()
     }
@@ -74,7 +74,7 @@ def profile_of(
             **fit,
             "ignoredResources": [*(fit.get("ignoredResources") or ()), *ignored_resources],
         }
-    everywhere = plugins_of(wanted.get("multiPoint") or {})
+    everywhere = plugins_of(sets.get("multiPoint") or {})
     made: dict[str, Plugin] = {}
 
     def plugin(each: str) -> Plugin:
@@ -84,11 +84,11 @@ def profile_of(
 
     def at(point: str, method: str) -> tuple[Plugin, ...]:
         """Return the plugins of a point that have the method for it."""
-        names = _at_point(everywhere, wanted.get(point) or {})
+        names = _at_point(everywhere, sets.get(point) or {})
         return tuple(plugin(each) for each in names if PLUGINS[each].has(method))
 
-    filters = _at_point(everywhere, _points(wanted, ("preFilter", "filter")))
-    scores = _at_point(everywhere, _points(wanted, ("preScore", "score")))
+    filters = _at_point(everywhere, _points(sets, ("preFilter", "filter")))
+    scores = _at_point(everywhere, _points(sets, ("preScore", "score")))
     own_percentage = config.get("percentageOfNodesToScore")
     scorers = []
     for each, weight in scores.items():
@@ -109,35 +109,35 @@ def profile_of(
 
 
 def _names(entries: Iterable[Object]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    weights: dict[str, int] = {}
     for each in entries:
         name = each["name"]
         if name not in PLUGINS:
             raise ConfigurationError(f'plugin "{name}" does not exist')
-        if name in found:
+        if name in weights:
             raise ConfigurationError(f"plugin {name} already registered")
-        found[name] = each.get("weight") or 0
-    return found
+        weights[name] = each.get("weight") or 0
+    return weights
 
 
 def plugins_of(point: Object) -> dict[str, int]:
     """Return the plugins of a `multiPoint` with their weights; 0: the usual one."""
     enabled = _names(point.get("enabled") or ())
     disabled = {each["name"] for each in point.get("disabled") or ()}
-    found: dict[str, int] = {}
+    weights: dict[str, int] = {}
     for name in PLUGINS:
         if "*" in disabled or name in disabled:
             continue
         # A weight that is not given is 1 where a default plugin is named again.
-        found[name] = (enabled.pop(name) or 1) if name in enabled else 0
-    found.update({name: weight or 1 for name, weight in enabled.items()})
-    return found
+        weights[name] = (enabled.pop(name) or 1) if name in enabled else 0
+    weights.update({name: weight or 1 for name, weight in enabled.items()})
+    return weights
 
 
-def _points(wanted: Object, names: Sequence[str]) -> Object:
+def _points(plugin_set: Object, names: Sequence[str]) -> Object:
     """Return what is said about any of some points that one plugin serves together."""
     return {
-        what: [each for name in names for each in (wanted.get(name) or {}).get(what) or ()]
+        what: [each for name in names for each in (plugin_set.get(name) or {}).get(what) or ()]
         for what in ("enabled", "disabled")
     }
 

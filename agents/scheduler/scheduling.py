@@ -1,4 +1,4 @@
-"""The decision: which node is best for a pod, or why none will do. Pure.
+"""The decision: the best node for a pod, or why none is feasible. Pure.
 
     decision = schedule(pod, cluster, profile, turn)
     decision.node          "n3", or None
@@ -38,17 +38,17 @@ _EMPTY: Final = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one decision leaves to the next."""
+    """The state that one decision passes to the next."""
 
     start: int = 0
-    """Where in the order of nodes the next search begins."""
+    """The index of the node at which the next search starts."""
     last_chosen: int = -1
     """The position in the order of the node chosen last."""
 
 
 @dataclass(slots=True)
 class ExtenderResults:
-    """What extenders said about a pod."""
+    """The results of extenders for a pod."""
 
     names: list[str]
     """Nodes that all of them take."""
@@ -59,7 +59,7 @@ class ExtenderResults:
 
 @dataclass(slots=True)
 class Decision:
-    """What was decided about a pod."""
+    """The decision about a pod."""
 
     cycle: Cycle
     diagnosis: Diagnosis
@@ -67,7 +67,7 @@ class Decision:
     turn: Turn
     """For the next decision."""
     slot: int = -1
-    """Of the chosen node; -1: none will do."""
+    """The slot of the chosen node; -1: none is feasible."""
     feasible: IntArray = field(default_factory=lambda: _EMPTY)
     """Slots that will do, in the order in which they were looked at."""
     scores: dict[str, IntArray] = field(default_factory=dict)
@@ -88,22 +88,22 @@ def schedule(
     profile: Profile,
     turn: Turn,
     nominated_node: str = "",
-    said: ExtenderResults | None = None,
+    extender_results: ExtenderResults | None = None,
     clock: Callable[[], float] | None = None,
     now_s: float = 0.0,
 ) -> Decision:
     """Decide where a pod runs.
 
-    nominated_node: the node to try first, and alone. said: what extenders said about the nodes
-    that `find_feasible` found; no other nodes are looked at then. clock: tells how long it took.
+    nominated_node: the node to try first, and alone. extender_results: for the nodes that
+    `find_feasible` returned; other nodes are then ignored. clock: for durations.
     now_s: seconds since 1970.
     """
     began_s = clock() if clock is not None else 0.0
     decision = Decision(Cycle(pod, cluster, now_s=now_s), Diagnosis(cluster.node_count), turn)
-    if said is None:
+    if extender_results is None:
         _find_feasible(decision, profile, nominated_node)
     else:
-        _keep_said(decision, profile, said)
+        _keep_said(decision, profile, extender_results)
     if clock is not None:
         decision.moments_s = {"": began_s, "Filter": clock()}
     if not len(decision.feasible):
@@ -111,7 +111,7 @@ def schedule(
     if len(decision.feasible) == 1:
         decision.slot = int(decision.feasible[0])
         return decision
-    _score(decision, profile, said)
+    _score(decision, profile, extender_results)
     if clock is not None:
         decision.moments_s["Score"] = clock()
     decision.slot = _choose(decision, profile)
@@ -146,7 +146,7 @@ def _find_feasible(decision: Decision, profile: Profile, nominated_node: str) ->
         decision.feasible, decision.turn = _sampled(cluster, is_alive, profile, decision.turn)
 
 
-def _keep_said(decision: Decision, profile: Profile, said: ExtenderResults) -> None:
+def _keep_said(decision: Decision, profile: Profile, extender_results: ExtenderResults) -> None:
     """Keep the nodes that extenders take and that still will do: time has passed meanwhile."""
     cycle, diagnosis = decision.cycle, decision.diagnosis
     slots = cycle.cluster.slots
@@ -154,26 +154,30 @@ def _keep_said(decision: Decision, profile: Profile, said: ExtenderResults) -> N
     if plugins is None:
         return
     is_alive = _filtered(cycle, plugins, diagnosis, profile)
-    kept = [slot for name in said.names if (slot := slots.get(name, -1)) >= 0 and is_alive[slot]]
+    kept = [
+        slot
+        for name in extender_results.names
+        if (slot := slots.get(name, -1)) >= 0 and is_alive[slot]
+    ]
     decision.feasible = np.array(kept, dtype=np.int64)
-    for name, reason in said.refused.items():
+    for name, reason in extender_results.refused.items():
         slot = slots.get(name, -1)
         if slot >= 0 and is_alive[slot]:
             diagnosis.others[slot] = reason
-    if said.refused:
+    if extender_results.refused:
         diagnosis.rejectors.add(EXTENDER)
 
 
 def prepare(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -> list[Plugin] | None:
-    """Let plugins prepare; return those that have nodes to refuse. None: no node will do."""
-    asked: list[Plugin] = []
+    """Run pre-filters; return the plugins that filter. None: no node is feasible."""
+    filtering: list[Plugin] = []
     names: frozenset[str] | None = None
     limiting: list[str] = []
     for plugin in plugins:
         answer = plugin.pre_filter(cycle)
         if isinstance(answer, Skip):
             continue
-        asked.append(plugin)
+        filtering.append(plugin)
         if isinstance(answer, Refusal):
             diagnosis.rejectors.add(plugin.name)
             diagnosis.refusal, diagnosis.refused_by = answer, plugin.name
@@ -183,11 +187,11 @@ def prepare(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -> li
             names = answer.names if names is None else names & answer.names
     if names is not None:
         _keep_only(cycle, diagnosis, names, limiting)
-    return asked
+    return filtering
 
 
 def run_filters(cycle: Cycle, plugins: Iterable[Plugin], diagnosis: Diagnosis) -> BoolArray:
-    """Ask plugins about all rows; return which slots will do. Reasons go into the diagnosis."""
+    """Run filters on all rows; return the feasible slots. Reasons go into the diagnosis."""
     is_alive = cycle.cluster.is_valid.copy()
     for each in diagnosis.refused:
         is_alive &= ~each.at
@@ -233,16 +237,16 @@ def _sampled(
     """Return enough nodes that will do, from where the last search ended; and the next turn."""
     order = cluster.order
     count = len(order)
-    wanted = enough(count, profile.percentage_of_nodes_to_score)
-    if wanted >= count:
+    nodes_max = enough(count, profile.percentage_of_nodes_to_score)
+    if nodes_max >= count:
         all_feasible: IntArray = order[is_alive[order]]
         return all_feasible, turn
     start = turn.start % count
     turned = np.concatenate((order[start:], order[:start]))
     positions = is_alive[turned].nonzero()[0]
-    if len(positions) > wanted:
-        turn = replace(turn, start=(start + int(positions[wanted])) % count)
-        positions = positions[:wanted]
+    if len(positions) > nodes_max:
+        turn = replace(turn, start=(start + int(positions[nodes_max])) % count)
+        positions = positions[:nodes_max]
     feasible: IntArray = turned[positions]
     return feasible, turn
 
@@ -255,7 +259,7 @@ def enough(count: int, percentage: int) -> int:
     return max(_ALL_BELOW, count * share // 100)
 
 
-def _score(decision: Decision, profile: Profile, said: ExtenderResults | None) -> None:
+def _score(decision: Decision, profile: Profile, extender_results: ExtenderResults | None) -> None:
     feasible = decision.feasible
     totals = np.zeros(len(feasible), dtype=np.int64)
     for plugin, weight in profile.scorers:
@@ -264,9 +268,11 @@ def _score(decision: Decision, profile: Profile, said: ExtenderResults | None) -
             weighted = scores * weight
             decision.scores[plugin.name] = weighted
             totals += weighted
-    if said is not None and said.scores:
+    if extender_results is not None and extender_results.scores:
         names = decision.cycle.cluster.names
-        totals += np.array([said.scores.get(names[slot], 0) for slot in feasible], dtype=np.int64)
+        totals += np.array(
+            [extender_results.scores.get(names[slot], 0) for slot in feasible], dtype=np.int64
+        )
     decision.totals = totals
 
 

@@ -1,4 +1,4 @@
-"""The pods that wait: to be tried now, after a back-off, or until something changes.
+"""The pending pods: to be tried now, after a back-off, or after an event.
 
     queue.add(info, now_s)
     waiting = queue.pop(now_s)                        None: nobody is due
@@ -30,7 +30,7 @@ UNSCHEDULED_ADD: Final = "UnscheduledPodAdd"
 ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
 FORCED: Final = "ForceActivate"
 _SWEEP_S: Final = 30.0
-"""How often such pods are looked for."""
+"""The interval of checks for such pods."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,9 +39,9 @@ class Waiting:
 
     info: PodInfo
     since_s: float
-    """When it was put in last."""
+    """When it was last added."""
     first_s: float
-    """When it was put in first."""
+    """When it was first added."""
     attempts: int = 0
     refusals: int = 0
     """Attempts in a row that ended since no node would do."""
@@ -83,7 +83,7 @@ class SchedulingQueue:
         self._count = 0
         self._late_check_s = 0.0
         self.incoming: Final[Counter[tuple[str, str]]] = Counter()
-        """How many pods came to a stage (active, backoff, unschedulable, gated) for which event."""
+        """Counts of pods by new stage (active, backoff, unschedulable, gated) and event."""
 
     def __len__(self) -> int:
         """Return how many pods there are, those in flight not counted."""
@@ -109,32 +109,32 @@ class SchedulingQueue:
 
     def add(self, info: PodInfo, now_s: float) -> None:
         """Put in a pod, or take its new state."""
-        known = self._pods.get(info.uid)
-        if known is None:
-            known = self._pods[info.uid] = Waiting(info, now_s, now_s)
-            self._enter(known, now_s, UNSCHEDULED_ADD)
+        waiting = self._pods.get(info.uid)
+        if waiting is None:
+            waiting = self._pods[info.uid] = Waiting(info, now_s, now_s)
+            self._enter(waiting, now_s, UNSCHEDULED_ADD)
             return
-        old, known.info = known.info, info
+        old, waiting.info = waiting.info, info
         events = own_events(old, info)
         change = Change(old.obj, info.obj)
-        if known.stage == "in flight":
+        if waiting.stage == "in flight":
             self._events += [(event, change) for event in events]
-        elif known.stage == "unschedulable":
-            if known.gate:
+        elif waiting.stage == "unschedulable":
+            if waiting.gate:
                 if OWN_GATES in events or not self._gate_of(info):
-                    self._leave_unschedulable(known, now_s, OWN_GATES)
+                    self._leave_unschedulable(waiting, now_s, OWN_GATES)
                 return
-            helping = next((each for each in events if self._helps(known, each, change)), "")
+            helping = next((each for each in events if self._helps(waiting, each, change)), "")
             if helping:
-                self._leave_unschedulable(known, now_s, helping)
-        elif known.stage == "active" and old.priority != info.priority:
-            self._activate(known)
+                self._leave_unschedulable(waiting, now_s, helping)
+        elif waiting.stage == "active" and old.priority != info.priority:
+            self._activate(waiting)
 
     def remove(self, uid: str) -> None:
         """Forget a pod."""
         known = self._pods.pop(uid, None)
         if known is not None:
-            known.stage = "in flight"  # its entries in heaps do not count any more
+            known.stage = "in flight"  # its entries in heaps are now stale
             self._unschedulable.pop(uid, None)
             self._end_flight(uid)
 
@@ -144,40 +144,40 @@ class SchedulingQueue:
         """Return the pod to try next; `done` or a return must follow."""
         self._move_due(now_s)
         while self._active:
-            _, _, _, known = heapq.heappop(self._active)
-            if known.stage == "active" and self._pods.get(known.info.uid) is known:
-                return self._fly(known)
+            _, _, _, waiting = heapq.heappop(self._active)
+            if waiting.stage == "active" and self._pods.get(waiting.info.uid) is waiting:
+                return self._fly(waiting)
         while self._backing_off:
-            known = heapq.heappop(self._backing_off)[-1]
-            if known.stage == "back-off" and self._pods.get(known.info.uid) is known:
+            waiting = heapq.heappop(self._backing_off)[-1]
+            if waiting.stage == "back-off" and self._pods.get(waiting.info.uid) is waiting:
                 self.incoming["active", "PopFromBackoffQ"] += 1
-                return self._fly(known)
+                return self._fly(waiting)
         return None
 
     def done(self, uid: str) -> None:
-        """The attempt of a pod succeeded: it does not wait any more."""
+        """The attempt of a pod succeeded: it is removed."""
         if uid in self._in_flight:
             self._pods.pop(uid, None)
             self._end_flight(uid)
 
-    def back_unschedulable(self, known: Waiting, rejectors: set[str], now_s: float) -> None:
+    def back_unschedulable(self, waiting: Waiting, rejectors: set[str], now_s: float) -> None:
         """Put back a pod that no node will take; without rejectors its attempt failed."""
-        uid = known.info.uid
-        if self._pods.get(uid) is not known or known.stage != "in flight":
+        uid = waiting.info.uid
+        if self._pods.get(uid) is not waiting or waiting.stage != "in flight":
             return
-        happened = self._events[known.popped_at - self._events_dropped :]
+        happened = self._events[waiting.popped_at - self._events_dropped :]
         self._end_flight(uid)
-        known.since_s, known.rejectors = now_s, rejectors
+        waiting.since_s, waiting.rejectors = now_s, rejectors
         if rejectors:
-            known.refusals, known.errors = known.refusals + 1, 0
-            if not any(self._helps(known, *event) for event in happened):
-                known.stage = "unschedulable"
-                self._unschedulable[uid] = known
+            waiting.refusals, waiting.errors = waiting.refusals + 1, 0
+            if not any(self._helps(waiting, *event) for event in happened):
+                waiting.stage = "unschedulable"
+                self._unschedulable[uid] = waiting
                 self.incoming["unschedulable", ATTEMPT_FAILED] += 1
                 return
         else:
-            known.errors += 1
-        self._enter(known, now_s, ATTEMPT_FAILED)
+            waiting.errors += 1
+        self._enter(waiting, now_s, ATTEMPT_FAILED)
 
     def back_failed(self, info: PodInfo, first: Waiting, now_s: float) -> None:
         """Put in a pod again whose binding failed after its attempt was over."""
@@ -212,18 +212,18 @@ class SchedulingQueue:
         return bool(moved)
 
     def activate(self, uid: str, now_s: float) -> None:
-        """Have a pod tried although nothing happened that may help it."""
-        known = self._pods.get(uid)
-        if known is not None and known.stage not in ("active", "in flight"):
+        """Activate a pod without an event."""
+        waiting = self._pods.get(uid)
+        if waiting is not None and waiting.stage not in ("active", "in flight"):
             self._unschedulable.pop(uid, None)
-            known.gate = self._gate_of(known.info)
-            if known.gate:
-                known.stage = "unschedulable"
-                self._unschedulable[uid] = known
+            waiting.gate = self._gate_of(waiting.info)
+            if waiting.gate:
+                waiting.stage = "unschedulable"
+                self._unschedulable[uid] = waiting
             else:
-                known.since_s = now_s
+                waiting.since_s = now_s
                 self.incoming["active", FORCED] += 1
-                self._activate(known)
+                self._activate(waiting)
 
     def release(self, uid: str, now_s: float) -> None:
         """Look again at what gates a pod."""
@@ -245,7 +245,7 @@ class SchedulingQueue:
                 yield each.info.key
 
     def backing_off(self) -> Iterator[tuple[str, float]]:
-        """Yield the keys of pods that are tried again by themselves, and when at the earliest."""
+        """Yield the keys of pods that are retried without an event, and when at the earliest."""
         for heap in (self._backing_off, self._failed):
             for due, _, _, _, known in heap:
                 is_here = known.stage in ("back-off", "error")
@@ -265,24 +265,24 @@ class SchedulingQueue:
         self._unschedulable.pop(known.info.uid, None)
         self._enter(known, now_s, event)
 
-    def _enter(self, known: Waiting, now_s: float, event: str) -> None:
-        """Have a pod tried now, or after its back-off; unless something gates it."""
-        known.gate = self._gate_of(known.info)
-        if known.gate:
+    def _enter(self, waiting: Waiting, now_s: float, event: str) -> None:
+        """Activate a pod, or put it into back-off; unless it is gated."""
+        waiting.gate = self._gate_of(waiting.info)
+        if waiting.gate:
             self.incoming["gated", event] += 1
-            known.stage = "unschedulable"
-            self._unschedulable[known.info.uid] = known
+            waiting.stage = "unschedulable"
+            self._unschedulable[waiting.info.uid] = waiting
             return
-        due = self._back_off_end(known)
+        due = self._back_off_end(waiting)
         if due < int(now_s):
             self.incoming["active", event] += 1
-            self._activate(known)
+            self._activate(waiting)
             return
         self.incoming["backoff", event] += 1
-        known.stage = "error" if known.errors else "back-off"
-        heap = self._failed if known.errors else self._backing_off
+        waiting.stage = "error" if waiting.errors else "back-off"
+        heap = self._failed if waiting.errors else self._backing_off
         self._count += 1
-        heapq.heappush(heap, (due, -known.info.priority, known.since_s, self._count, known))
+        heapq.heappush(heap, (due, -waiting.info.priority, waiting.since_s, self._count, waiting))
 
     def _back_off_end(self, known: Waiting) -> int:
         """Return the second in which the back-off ends; -1: there is none."""
@@ -327,7 +327,7 @@ class SchedulingQueue:
         return known
 
     def _end_flight(self, uid: str) -> None:
-        """Forget events that no pod in flight needs any more."""
+        """Drop events that no pod in flight needs."""
         if self._in_flight.pop(uid, None) is None:
             return
         if not self._in_flight:

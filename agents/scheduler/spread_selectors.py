@@ -1,4 +1,4 @@
-"""Which pods a spread constraint counts: those it selects, or those of services and owner."""
+"""The pods that a spread constraint counts: those it selects, or those of services and owner."""
 
 from functools import lru_cache
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""What the agents of `kvstack up` are told: the node, controllers, DNS and proxy."""
+"""Settings of the agents of `kvstack up`: the node, controllers, DNS and proxy."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ from kvstack.agents.standalone.parts import (
     NETWORK_POLICY,
     NODE,
 )
-from kvstack.agents.standalone.pod_range import NONE, PREFIXES, Network, parse, taken
+from kvstack.agents.standalone.pod_range import NONE, PREFIXES, Network, parse, reserve_ranges
 from kvstack.agents.standalone.stack_settings import (
     StackOptions,
     kubernetes_dir,
@@ -57,7 +57,7 @@ def agent_options(
     ips = node_ips(own, pods, services)
     dns = _dns_options(own, ips, pods, services)
     cluster_dns = own.cluster_dns or (dns.service_ip if dns else "")
-    # Where nobody needs to know of a node, what one is made of is not loaded.
+    # Without a node in this process, the node's modules are not loaded.
     is_needed = NODE not in own.without or bool(pods or server or outside)
     node = _node_options(own, ips, pods, cluster_dns) if is_needed else None
     controllers = _controller_options(own, pods, services)
@@ -199,6 +199,8 @@ def pod_ranges(
     """Hold the ranges of the cluster's pods; none: they have none, or others give it to nodes."""
     if own.without.isdisjoint((NODE, CONTROLLERS)):
         families = [each.version for each in services]
-        return taken(own.cluster_range, families, kubernetes_dir(own.data_dir) / "node", log)
+        return reserve_ranges(
+            own.cluster_range, families, kubernetes_dir(own.data_dir) / "node", log
+        )
     # Pods run elsewhere, or others give this node its part: nothing is looked for on this machine.
     return contextlib.nullcontext(parse(own.cluster_range) if own.cluster_range else ())

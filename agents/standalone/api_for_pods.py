@@ -1,4 +1,4 @@
-"""How pods reach an API server that listens on loopback alone: an address that only they can use.
+"""An address at which pods, and only they, reach an API server that listens on loopback alone.
 
     with address_for_pods(directory, 6443, log) as address:     "198.18.x.y", or empty: none
 
@@ -22,7 +22,7 @@ _RANGES: Final[dict[int, IPv4Network | IPv6Network]] = {
     4: IPv4Network("198.18.0.0/15"),
     6: IPv6Network("2001:2::/48"),
 }
-"""For measuring devices of networks (RFC 2544, RFC 5180): no network's own."""
+"""Ranges for benchmarks of network devices (RFC 2544, RFC 5180), which no real network uses."""
 _LOOPBACK: Final = "lo"
 _IP: Final = {4: "ip", 6: "ip6"}
 
@@ -64,7 +64,7 @@ def address_of(digest: bytes, family: int = 4) -> str:
 
 @contextlib.contextmanager
 def _guarded(name: str, ip: str, port: int, family: int) -> Iterator[None]:
-    """Let nobody but the machine and its pods reach an address; NftError, IptablesError."""
+    """Block an address for all but the machine and its pods; NftError, IptablesError."""
     from kvstack.component.net import iptables, nft
 
     if nft.is_installed() or not iptables.is_installed(family):
@@ -73,7 +73,7 @@ def _guarded(name: str, ip: str, port: int, family: int) -> Iterator[None]:
         try:
             yield
         finally:
-            with contextlib.suppress(nft.NftError):  # they lead nowhere any more
+            with contextlib.suppress(nft.NftError):  # the rules have no effect without the address
                 nft.apply(f"add table {table}\ndelete table {table}\n")
         return
     jump = f"-d {ip} -j {name}"
@@ -83,7 +83,7 @@ def _guarded(name: str, ip: str, port: int, family: int) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(iptables.IptablesError):  # they lead nowhere any more
+        with contextlib.suppress(iptables.IptablesError):  # no effect without the address
             gone = f":{name} - [0:0]\n-D INPUT {jump}\n-X {name}\n"
             iptables.restore(family, f"*filter\n{gone}COMMIT\n")
 
@@ -117,5 +117,5 @@ def _iptables_rules(chain: str, port: int) -> str:
 def _remove_address(own: str) -> None:
     from kvstack.component.net.netlink import Netlink
 
-    with Netlink() as links, contextlib.suppress(OSError):  # somebody else took it away
+    with Netlink() as links, contextlib.suppress(OSError):  # already removed
         links.delete_address(_LOOPBACK, ip_interface(own))

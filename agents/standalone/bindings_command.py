@@ -1,4 +1,4 @@
-"""The command `kvstack bindings`: the rights of the users that `kvstack certs` makes.
+"""The command `kvstack bindings`: binds roles to the users of `kvstack certs`.
 
     kvstack bindings --kubeconfig certs/kubernetes/super-admin.conf
 
@@ -7,7 +7,7 @@
     kvstack:hollow-nodes      nodes.conf ─► system:node
 
 Once per cluster, by a member of system:masters, as kubeadm does it. A binding that is there is left
-alone, whatever it says. An API server that is not reached yet is asked again for REACHED_S.
+alone, whatever it says. An API server that is not reachable yet is retried for REACHED_S.
 `kvstack up` needs no such step.
 """
 

@@ -1,4 +1,4 @@
-"""What DNS may: read what names come of, and keep the EndpointSlice that leads to it.
+"""What DNS may: read the objects that names come from, and write the EndpointSlice of kube-dns.
 
 system:coredns        as upstream's: ServiceAccount kube-system/coredns, so CoreDNS can take over
 kvstack:dns           the Service kube-dns and its slices ─► the user of `kvstack up`'s own DNS

@@ -1,7 +1,7 @@
 """Launchers for controller-runtime's envtest: `kvstack envtest DIR`.
 
     DIR/etcd              the store
-    DIR/kube-apiserver    the API server, with agents beside it where they are asked for
+    DIR/kube-apiserver    the API server, with agents beside it if requested
     DIR/kubectl           the kubectl that was found
 
     export KUBEBUILDER_ASSETS=DIR; go test ./…
@@ -35,7 +35,7 @@ FLAGS: Final = {
     "agents": f"parts that run beside the API server, of: {', '.join(_AGENTS)} (default: none)",
     "kubectl": "kubectl for the tests (default: the one in PATH)",
 }
-"""What each is for."""
+"""The flags and their help."""
 _KUBECTL_MISSING: Final = """\
 #!/bin/sh
 echo "there was no kubectl when these launchers were made: kvstack envtest DIR --kubectl FILE" >&2
@@ -76,7 +76,7 @@ def _launcher(command: Sequence[str]) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    # Aside and then in its place: another test may be starting the program now.
+    # Replaced atomically: another test may be starting the program now.
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.write_text(text)
     aside.chmod(0o755)

@@ -4,8 +4,8 @@
       └─ EndpointSlice kube-dns-NODE: the agent of this process, at an address inside of the node
 
 The Service is as upstream's, with its selector: once pods of CoreDNS are ready behind it, the slice
-of the agent goes, and comes back when they are gone. It is made where it is missing, at start, and
-may then be changed. `KubeDns.decide` says what is to be done; the rest does it.
+of the agent is deleted, and created again when they are gone. It is created at start if missing,
+and may then be changed. `KubeDns.decide` returns the next write; the rest does it.
 """
 
 import asyncio
@@ -35,14 +35,14 @@ _NOT_FOUND, _EXISTS, _INVALID = 404, 409, 422
 
 
 class Endpoint(NamedTuple):
-    """Where the agent answers."""
+    """The address of the agent's DNS server."""
 
     address: str
     port: int
 
 
 class Write(NamedTuple):
-    """What is done next."""
+    """The next write."""
 
     verb: str
     """create, update or delete."""
@@ -114,7 +114,7 @@ def piece(name: str, owner: Object, endpoint: Endpoint) -> Object:
 def decide(
     name: str, owner: Object | None, slices: list[Object], endpoint: Endpoint | None
 ) -> Write | None:
-    """Return what is to be written; None: all is as it should be.
+    """Return the next write; None: all is as it should be.
 
     owner: the Service, if there is one; slices: of it; endpoint: of this agent, once it answers.
     """
@@ -122,15 +122,15 @@ def decide(
     others = [each for each in slices if each is not own and not _is_ours(each)]
     if owner is None or endpoint is None or any(map(_is_ready, others)):
         return None if own is None else Write("delete", own)
-    wanted = piece(name, owner, endpoint)
+    desired = piece(name, owner, endpoint)
     if own is None:
-        return Write("create", wanted)
-    if own["addressType"] != wanted["addressType"]:
+        return Write("create", desired)
+    if own["addressType"] != desired["addressType"]:
         return Write("delete", own)  # it cannot be changed
-    if all(own.get(each) == wanted[each] for each in ("endpoints", "ports")):
+    if all(own.get(each) == desired[each] for each in ("endpoints", "ports")):
         return None
-    meta = {**wanted["metadata"], "resourceVersion": own["metadata"]["resourceVersion"]}
-    return Write("update", {**wanted, "metadata": meta})
+    meta = {**desired["metadata"], "resourceVersion": own["metadata"]["resourceVersion"]}
+    return Write("update", {**desired, "metadata": meta})
 
 
 def _is_ours(obj: Object) -> bool:
@@ -160,7 +160,7 @@ class KubeDns:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Make the Service, then follow what is behind it."""
+        """Create the Service, then follow its endpoints."""
         for resource in (SERVICES, ENDPOINT_SLICES):
             informer = self._informers.of(resource)
             informer.on_change(self._on_change)
@@ -169,7 +169,7 @@ class KubeDns:
         self._task = asyncio.get_running_loop().create_task(work, name="kube-dns")
 
     async def stop(self) -> None:
-        """Change nothing any more; what there is stays for the next start."""
+        """Stop writing; the objects stay for the next start."""
         for informer in self._followed:
             informer.forget(self._on_change)
         self._followed.clear()
@@ -178,9 +178,9 @@ class KubeDns:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def answers_at(self, endpoint: Endpoint) -> None:
-        """Tell where the agent answers."""
+        """Set the address that the agent answers at."""
         if ip_address(endpoint.address).is_loopback:
-            return  # no EndpointSlice may have such an address, and pods do not reach it
+            return  # EndpointSlices must not have such an address, and pods do not reach it
         self._endpoint = endpoint
         self._is_due.set()
 
@@ -207,7 +207,7 @@ class KubeDns:
             try:
                 await work()
             except (ApiError, UnreachableError) as error:
-                self._logger.warning("the Service of DNS is not as it should", reason=str(error))
+                self._logger.warning("failed to update the Service of DNS", reason=str(error))
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_S_MAX)
             else:
@@ -226,13 +226,13 @@ class KubeDns:
             await self._api.create(SERVICES, NAMESPACE, service(self._ip))
         except ApiError as error:
             if error.code == _INVALID:
-                text = "there is no Service kube-dns: its address is not to be had"
+                text = "the Service kube-dns does not exist: its address is unknown"
                 self._logger.warning(text, address=self._ip, reason=str(error))
             elif error.code != _EXISTS:
                 raise
 
     async def _write(self) -> None:
-        """Do what is due, as far as it is known here; what comes of it is told by the informers."""
+        """Do the next write, as far as the objects are known; the informers deliver its result."""
         services, slices = self._informers.of(SERVICES), self._informers.of(ENDPOINT_SLICES)
         found = [
             each
@@ -246,7 +246,7 @@ class KubeDns:
         try:
             await self._do(write)
         except ApiError as error:
-            if error.code not in (_NOT_FOUND, _EXISTS):  # the informers are behind, and will tell
+            if error.code not in (_NOT_FOUND, _EXISTS):  # the informers are behind
                 raise
 
     async def _do(self, write: Write) -> None:

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from kvstack.agents.standalone.rootless.outside import Outside
 
 WATCH_S: Final = 3600
-"""How long a watch of this process lasts: there is no connection that could be dead unnoticed."""
+"""How long a watch of this process lasts: no connection can break unnoticed."""
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
 _SCHEDULER: Final = "system:kube-scheduler"
@@ -80,13 +80,13 @@ _KUBELETS: Final = "kvstack:hollow-nodes"
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What runs."""
+    """What runs, and how."""
 
     without: frozenset[str] = frozenset()
     hollow_nodes: tuple[str, ...] = ()
     """The nodes that run pods without processes."""
     chosen: str = "*"
-    """Which controllers, as `--controllers` says it."""
+    """The controllers that run, in the syntax of `--controllers`."""
     node: "RealNodeOptions | None" = None
     """The node that runs pods as processes."""
     dns: "LocalDnsOptions | None" = None
@@ -98,17 +98,17 @@ class AgentOptions:
     routes: "RouteOptions | None" = None
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
-    """What machines are told that join; None: they are told nothing."""
+    """The ConfigMaps for joining machines; None: none are written."""
     outside: "Outside | None" = None
     """The process outside of the user namespace that this one is in; None: it is in none."""
     found_nodes: tuple[str, ...] = ()
     """Nodes of a copied cluster, which are run without processes."""
     adopts_nodes: bool = True
-    """Whether nodes that others made with the label of hollow nodes are run, too."""
+    """Whether nodes of others with the label of hollow nodes are run, too."""
     ready_after_s: float = 0.0
-    """How long pods of hollow nodes run before they are ready."""
+    """The time from the start of hollow nodes' pods until they are ready."""
     lease_every_s: float = 10.0
-    """How often hollow nodes renew their leases."""
+    """The interval at which hollow nodes renew their leases."""
 
 
 class LocalAgents:
@@ -121,14 +121,13 @@ class LocalAgents:
         logger: Logger,
         *,
         clock: Clock | None = None,
-        chance: Callable[[], float] | None = None,
+        random: Callable[[], float] | None = None,
     ) -> None:
-        """Run nothing yet."""
         self._server = server
         self._options = options
         self._logger = logger
         self._clock = clock or SystemClock()
-        self._chance = chance or SystemRandom().random
+        self._random = random or SystemRandom().random
         self._running = AsyncExitStack()
         self._own_nodes: list[OwnNode] = []
         self._active: list[Callable[[Activity], None]] = []
@@ -140,7 +139,7 @@ class LocalAgents:
         """Return once all of them work; whatever comes of it, `stop` ends them."""
         running = self._running
         api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
-        informers = Informers(api, self._clock, self._chance, self._logger, watch_s=WATCH_S)
+        informers = Informers(api, self._clock, self._random, self._logger, watch_s=WATCH_S)
         await running.enter_async_context(informers)
         self._informers = informers
         if CONTROLLERS not in self._options.without:
@@ -167,15 +166,15 @@ class LocalAgents:
         self._is_started = True
 
     def activity(self) -> Activity:
-        """Return what all of them do now, and which watches are behind."""
-        found = Activity()
+        """Return the current work of all agents, and which watches are behind."""
+        activity = Activity()
         if not self._is_started:
-            found.moving.append(Moving("agents", "", "are being started"))
+            activity.moving.append(Moving("agents", "", "are being started"))
         for add in self._active:
-            add(found)
+            add(activity)
         if self._informers is not None:
-            add_positions(found, self._informers, self._server.registry)
-        return found
+            add_positions(activity, self._informers, self._server.registry)
+        return activity
 
     async def stop(self) -> None:
         """End all of them."""
@@ -210,7 +209,7 @@ class LocalAgents:
         users = LocalUsers(
             self._server.local.transport, self._account_token, "kube-controller-manager"
         )
-        environment = Environment(informers, self._clock, self._chance, self._logger)
+        environment = Environment(informers, self._clock, self._random, self._logger)
         chosen = controllers(self._options.controllers, self._options.chosen)
         if LOAD_BALANCER not in self._options.without and self._proxy_options is not None:
             from kvstack.agents.controllers.network.node_balancers import NodeBalancers
@@ -221,7 +220,7 @@ class LocalAgents:
         await manager.start()
         self._active.append(manager.add_activity)
         self._tell_health(stack, CONTROLLER_MANAGER, lambda: manager.is_working)
-        self._logger.info("controllers work", count=len(manager.runners))
+        self._logger.info("controllers are running", count=len(manager.runners))
 
     async def _start_local_path(self, stack: AsyncExitStack, informers: Informers) -> None:
         options = self._options.node
@@ -234,7 +233,7 @@ class LocalAgents:
             self._logger.info(text, enforced=not problem, reason=problem or "project quotas")
         transport = self._server.local.transport
         users = LocalUsers(transport, self._account_token, "kvstack-local-path")
-        environment = Environment(informers, self._clock, self._chance, self._logger)
+        environment = Environment(informers, self._clock, self._random, self._logger)
         manager = Manager([LocalPathProvisioner(node)], users, environment)
         stack.push_async_callback(manager.stop)
         await manager.start()
@@ -247,19 +246,19 @@ class LocalAgents:
 
         api = self.api(User(_SCHEDULER), "kube-scheduler/scheduler")
         scheduler = Scheduler(
-            api, informers, self._clock, self._chance, self._logger, host=gethostname()
+            api, informers, self._clock, self._random, self._logger, host=gethostname()
         )
         stack.push_async_callback(scheduler.stop)
         await scheduler.start()
         self._active.append(scheduler.add_activity)
         self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
         add_scheduling_page(self._server.site.pages, scheduler.refusals.shown)
-        self._logger.info("the scheduler works")
+        self._logger.info("the scheduler is running")
 
     def _tell_health(
         self, stack: AsyncExitStack, name: str, is_working: Callable[[], bool]
     ) -> None:
-        """Let ComponentStatuses show a part of this process until it is stopped."""
+        """Show a part of this process in ComponentStatuses until it is stopped."""
         components = self._server.components
         components.attach(name, is_working)
         stack.callback(components.detach, name)
@@ -274,7 +273,7 @@ class LocalAgents:
             ready_after_s=given.ready_after_s,
             lease_every_s=given.lease_every_s,
         )
-        nodes = HollowNodes(api, informers, self._clock, self._chance, self._logger, options)
+        nodes = HollowNodes(api, informers, self._clock, self._random, self._logger, options)
         stack.push_async_callback(nodes.stop)
         await nodes.start()
         self._active.append(nodes.add_activity)
@@ -283,14 +282,14 @@ class LocalAgents:
 
     @property
     def _proxy_options(self) -> "LocalProxyOptions | None":
-        """Those of the proxy; None: there is no node here, or another proxy is to serve it."""
+        """The proxy's options; None: there is no node here, or another proxy serves it."""
         is_left = not self._options.without.isdisjoint((NODE, PROXY))
         return None if is_left else self._options.proxy
 
     async def _start_proxy(
         self, stack: AsyncExitStack, informers: Informers, options: "LocalProxyOptions"
     ) -> None:
-        from kvstack.agents.standalone.local_proxy import LocalProxy  # only where it is wanted
+        from kvstack.agents.standalone.local_proxy import LocalProxy  # only loaded if needed
 
         proxy = LocalProxy(informers, options, self._clock, self._logger)
         stack.push_async_callback(proxy.stop)
@@ -299,27 +298,27 @@ class LocalAgents:
     async def _start_node(
         self, stack: AsyncExitStack, informers: Informers, options: "RealNodeOptions"
     ) -> None:
-        from kvstack.agents.kubelet.real_node import RealNode  # only where it is wanted
+        from kvstack.agents.kubelet.real_node import RealNode  # only loaded if needed
         from kvstack.agents.kubelet.routes.node_routes import NodeRoutes
 
         user = User(f"system:node:{options.name}", groups=(_NODES,))
         api = self.api(user, "kubelet")
         if self._options.routes is not None:
             recorder = EventRecorder(
-                api, "kubelet", self._clock, self._chance, self._logger, host=options.name
+                api, "kubelet", self._clock, self._random, self._logger, host=options.name
             )
             stack.push_async_callback(recorder.close)
             nodes = informers.of(BUILT_IN_NODES)
             routes = NodeRoutes(nodes, recorder, self._logger, self._options.routes)
             stack.push_async_callback(routes.stop)
             await routes.start()
-        node = RealNode(api, self._clock, self._chance, self._logger, options, informers)
+        node = RealNode(api, self._clock, self._random, self._logger, options, informers)
         stack.push_async_callback(node.stop)
         try:
             await node.start()
         except ConfigError as error:
             # A cluster is of use without one, and this machine cannot have one.
-            self._logger.warning("there is no node that runs pods", reason=str(error))
+            self._logger.warning("no node runs pods", reason=str(error))
             return
         self._own_nodes.append(of_real_node(node, self._clock))
         self._active.append(node.kubelet.add_activity)
@@ -389,5 +388,5 @@ def add_positions(found: Activity, informers: Informers, registry: Registry) -> 
 
 
 def _is_behind(version: str, revision: int) -> bool:
-    """Whether a watch has not been handed the last change of its resource."""
+    """Return whether a watch has not delivered the last change of its resource."""
     return not version.isdecimal() or int(version) < revision

@@ -1,10 +1,10 @@
-"""DNS as a part of `kvstack up`: where it answers, and whom.
+"""DNS as a part of `kvstack up`: the addresses that it listens on, and who may ask.
 
     with pods in networks of their own    the first address of the node's range: its bridge's
     else, with a node that runs pods      its address, a port that is free
     without such a node                   the loopback
 
-Nothing else is listened on. The cluster's nodes and pods may ask, nobody else.
+It listens on nothing else. Only the cluster's nodes and pods may ask.
 """
 
 import asyncio
@@ -34,20 +34,20 @@ DOMAIN: Final = "cluster.local"
 
 @dataclass(frozen=True, slots=True)
 class LocalDnsOptions:
-    """How DNS runs in this process."""
+    """Settings of DNS in this process."""
 
     node: str
     """Its name."""
     address: str
-    """Where names are answered if pods have no networks of their own."""
+    """The address to listen on if pods have no networks of their own."""
     service_ip: str
-    """Of the Service kube-dns."""
+    """The cluster IP of the Service kube-dns."""
     has_bridge: bool = False
     """Whether pods of this node have networks of their own."""
     ranges: Sequence[Network] = ()
-    """Of all pods."""
+    """The ranges of all pods of the cluster."""
     walks: bool = False
-    """Whether search paths of pods are walked."""
+    """Whether the search paths of pods are tried by the server."""
 
 
 class LocalDns:
@@ -76,7 +76,7 @@ class LocalDns:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; names are answered once the node has its range, if pods have their own."""
+        """Start; if pods have networks of their own, it listens once the node has its range."""
         await self._server.start()
         self._objects.start()
         if self._options.has_bridge:
@@ -87,7 +87,7 @@ class LocalDns:
         self._task = asyncio.get_running_loop().create_task(self._listen(), name="DNS")
 
     async def stop(self) -> None:
-        """Answer no more."""
+        """Stop answering."""
         if self._follows:
             self._informers.of(NODES).forget(self._on_node)
         if self._task is not None:
@@ -120,9 +120,9 @@ class LocalDns:
             try:
                 bound = await self._server.listen(address, port)
             except ConfigError as error:
-                self._logger.warning("DNS cannot answer there", reason=str(error))
+                self._logger.warning("DNS cannot listen", reason=str(error))
             else:
-                self._logger.info("DNS answers", address=address, port=bound)
+                self._logger.info("DNS is serving", address=address, port=bound)
                 return bound
         return 0
 

@@ -1,10 +1,10 @@
-"""metrics.k8s.io of an API server's own process.
+"""metrics.k8s.io in the process of an API server.
 
     metrics = LocalMetrics(server, informers, clock, logger, options, own_nodes)
     await metrics.start();  …;  await metrics.stop()
 
 Nodes of this process are read without a socket; others as the API server reaches kubelets, with its
-certificate. The APIServices are made where they are missing: somebody else's stay as they are, and
+certificate. The APIServices are created if missing: those of others stay as they are, and
 who registers a server of their own for the group takes it over at once.
 """
 
@@ -31,7 +31,7 @@ from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 OwnNode: TypeAlias = Callable[[str], Awaitable[Reading] | None]
-"""Reads a node of this process by its name; None: it is none of them."""
+"""Reads a node of this process by its name; None: it is not one of them."""
 
 _API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 _GROUP_PRIORITY: Final = 100
@@ -58,7 +58,6 @@ class LocalMetrics:
         options: MetricsOptions,
         own_nodes: Sequence[OwnNode],
     ) -> None:
-        """Read nothing yet."""
         self._server = server
         self._clock = clock
         self._own_nodes = own_nodes
@@ -73,7 +72,7 @@ class LocalMetrics:
         ]
 
     async def start(self) -> None:
-        """Serve, and begin to read."""
+        """Serve, and start to read."""
         for each in self._served:
             self._server.aggregator.here.add(each)
         for each in self._served:
@@ -82,13 +81,13 @@ class LocalMetrics:
         await self.collector.start()
 
     async def stop(self) -> None:
-        """Read and serve no more."""
+        """Stop reading and serving."""
         await self.collector.stop()
         for each in self._served:
             self._server.aggregator.here.remove(each)
 
     def _is_foreign(self, group: str) -> bool:
-        """Whether somebody else serves a group."""
+        """Whether another server serves a group."""
         return any(
             each["spec"].get("group") == group and each["spec"].get("service") is not None
             for each in self._server.registry.view.list(_API_SERVICES)

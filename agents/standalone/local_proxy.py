@@ -1,4 +1,4 @@
-"""The proxy of `kvstack up`, on the informers that the process has anyway.
+"""The proxy of `kvstack up`, on the informers of the process.
 
 By nftables or iptables where this process may write them and no other proxy of the machine does;
 else by listeners of this process. Those serve cluster IPs, too, unless rules of another proxy are
@@ -28,17 +28,17 @@ _MIN_GAP_S: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LocalProxyOptions:
-    """What the proxy knows of its node."""
+    """The proxy's settings for its node."""
 
     node: str
     ips: tuple[str, ...]
     """One of a family; node ports are served there."""
     pod_ranges: tuple[str, ...] = ()
-    """Of the cluster's pods; none: they share the node's address."""
+    """The ranges of the cluster's pods; none: pods share the node's address."""
     api: tuple[str, int] | None = None
     """Where the API server listens, if that is loopback and it has no address that pods reach."""
     leaves_rules: bool = False
-    """Whether traffic goes on while no proxy runs, as pods do that outlive their node."""
+    """Whether the rules stay when the proxy stops, for pods that outlive their node."""
 
 
 class LocalProxy:
@@ -47,7 +47,6 @@ class LocalProxy:
     def __init__(
         self, informers: Informers, options: LocalProxyOptions, clock: Clock, logger: Logger
     ) -> None:
-        """Serve nothing yet."""
         self._informers = informers
         self._options = options
         self._clock = clock
@@ -57,7 +56,7 @@ class LocalProxy:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; what is there is served soon after."""
+        """Start; existing Services are served soon after."""
         of = self._informers.of
         self._proxier = Proxier(
             Sources(of(SERVICES), of(ENDPOINT_SLICES), of(NODES), of(SERVICE_CIDRS)),
@@ -83,7 +82,7 @@ class LocalProxy:
             await proxier.start()
             await proxier.run()
         except Exception as error:
-            self._logger.error("Services are served no more", error=repr(error))
+            self._logger.error("Services are no longer served", error=repr(error))
             raise
 
     def _backends(self) -> "dict[Family, Backend]":
@@ -143,10 +142,10 @@ class LocalProxy:
 
         leaves = self._options.leaves_rules
         self._held.enter_context(machine_lock(takes_over=leaves))
-        found: dict[Family, Backend] = {}
+        backends: dict[Family, Backend] = {}
         for family, ips in families.items():
-            if found and (problem := modes.problem_of(mode, family)):
-                self._logger.warning("a family is not served", family=family, reason=problem)
+            if backends and (problem := modes.problem_of(mode, family)):
+                self._logger.warning("an IP family is not served", family=family, reason=problem)
                 continue
             settings = RuleSettings(
                 family,
@@ -154,5 +153,5 @@ class LocalProxy:
                 node_ips=ips,
                 node_ip=next(iter(ips), ""),
             )
-            found[family] = modes.backend(mode, settings, self._logger, leaves_rules=leaves)
-        return found
+            backends[family] = modes.backend(mode, settings, self._logger, leaves_rules=leaves)
+        return backends

@@ -1,9 +1,9 @@
-"""--local-storage-limit: how much of the disk pods may take, and what is left for the store.
+"""--local-storage-limit: how much of the disk pods may use, and how much is left for the store.
 
     10 % of the file system, and the store's reserve if it is on the same one, stay free
-    all pods together take no more than the limit, if one is given
+    all pods together use at most the limit, if it is set
 
-When either is not so, the node evicts pods, the one that takes most above its request first
+When either is violated, the node evicts pods, the one that uses most above its request first
 (`kubelet.eviction`). So pods go before the store, which keeps STORE_RESERVE_BYTES back, is short.
 """
 
@@ -24,7 +24,7 @@ class LocalStorage(NamedTuple):
 
     evictions: EvictionOptions
     reserved: dict[str, str]
-    """What of the disk is not for pods; it counts in what the node says that it has for them."""
+    """The part of the disk that is not for pods; it is subtracted from the node's allocatable."""
 
 
 def check(text: str) -> None:

@@ -1,7 +1,7 @@
-"""What nodes read to enforce policies: kvstack:network-policies ─► the group system:nodes.
+"""The rights of nodes to enforce policies: kvstack:network-policies ─► the group system:nodes.
 
 A node of another machine reads with this what agents of upstream's networks read on every node. It
-may be unbound, and the node then says that it enforces nothing.
+may be unbound, and the node then reports that it enforces nothing.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What nodes of this process use, read without a socket."""
+"""The resource usage of nodes of this process, read without a socket."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -28,10 +28,10 @@ class HollowUsage:
         self._began_s: Final = clock.monotonic_s()
         self._kept_max = _KEPT_MIN
         self._of_gone: dict[str, tuple[dict[str, int], int]] = {}
-        """By node: what its containers had used when they were last seen, and those that ended."""
+        """By node: the last usage of its containers, ended ones included."""
 
     def __call__(self, name: str) -> Awaitable[Reading] | None:
-        """Read a node by its name; None: it is not run here."""
+        """Read a node by its name; None: it does not run in this process."""
         return self._read(name) if self._nodes.runs(name) else None
 
     async def _read(self, name: str) -> Reading:
@@ -53,16 +53,16 @@ class HollowUsage:
         memory = _NODE_MEMORY + sum(each.usage.memory_bytes for each in containers)
         return Reading(Usage(now_ms, 0, cpu_ns, memory), containers)
 
-    def _total(self, name: str, seen: dict[str, int]) -> int:
-        """Return what a node has used; what containers used that have gone stays in it."""
+    def _total(self, name: str, usage_by_container: dict[str, int]) -> int:
+        """Return the usage of a node; that of containers that are gone is included."""
         if len(self._of_gone) > self._kept_max:
             self._of_gone = {k: each for k, each in self._of_gone.items() if self._nodes.runs(k)}
             self._kept_max = max(2 * len(self._of_gone), _KEPT_MIN)
         before, gone = self._of_gone.get(name, ({}, 0))
-        gone += sum(cpu_ns for each, cpu_ns in before.items() if each not in seen)
-        self._of_gone[name] = (seen, gone)
+        gone += sum(cpu_ns for each, cpu_ns in before.items() if each not in usage_by_container)
+        self._of_gone[name] = (usage_by_container, gone)
         own = int((self._clock.monotonic_s() - self._began_s) * _NODE_CPU * 1e9) + 1
-        return own + gone + sum(seen.values())
+        return own + gone + sum(usage_by_container.values())
 
 
 def of_real_node(node: "RealNode", clock: Clock) -> OwnNode:

@@ -1,4 +1,4 @@
-"""From which ranges the pods of `kvstack up` have their addresses, if this machine lets them.
+"""The ranges of pod addresses of `kvstack up`, if this machine allows networks of pods.
 
 One of IPv4, one of IPv6, or both: as the flag says, else one of each family that Services have.
 """
@@ -19,9 +19,9 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 NONE: Final = "none"
 PREFIXES: Final = {4: 24, 6: 64}
-"""Of the part that a node is given, by family."""
+"""The prefix length of a node's range, by family."""
 _BLOCK_BITS_MAX: Final = 16
-"""As node IPAM takes it: 65,536 nodes."""
+"""The maximum that node IPAM accepts: 65,536 nodes."""
 _UNIQUE_LOCAL_BITS: Final = 40
 _UNIQUE_LOCAL_PREFIX: Final = 48
 
@@ -30,27 +30,27 @@ def parse(text: str) -> tuple[Network, ...]:
     """Return the ranges that a flag asks for (`none`: none); ValueError."""
     if text == NONE:
         return ()
-    found = of_families(text, ip_network)
-    for each in found:
+    ranges = of_families(text, ip_network)
+    for each in ranges:
         prefix = PREFIXES[each.version]
         if each.prefixlen > prefix:
-            raise ValueError(f"{each}: a node is given a /{prefix} of it")
+            raise ValueError(f"{each}: each node gets a /{prefix} of it")
         if prefix - each.prefixlen > _BLOCK_BITS_MAX:
             raise ValueError(f"{each}: /{prefix - _BLOCK_BITS_MAX} is the largest")
-    return found
+    return ranges
 
 
 @contextlib.contextmanager
-def taken(
-    wanted: str, families: Sequence[int], directory: Path, logger: Logger
+def reserve_ranges(
+    text: str, families: Sequence[int], directory: Path, logger: Logger
 ) -> Iterator[tuple[Network, ...]]:
     """Hold ranges; none: pods share the node's address.
 
-    wanted: as a flag says it; empty: those that are free, one of each of the families. directory:
+    text: as a flag says it; empty: those that are free, one of each of the families. directory:
     where that of IPv4 is remembered.
     """
-    if wanted == NONE or os.geteuid() != 0:
-        yield parse(wanted) if wanted else ()  # of nodes elsewhere: none is made here
+    if text == NONE or os.geteuid() != 0:
+        yield parse(text) if text else ()  # of nodes elsewhere: none is made here
         return
     from kvstack.agents.kubelet.runtime.process.sandboxes import probe_network
 
@@ -58,8 +58,8 @@ def taken(
     if problem:
         logger.warning("pods share the node's address: no networks can be made", reason=problem)
         yield ()
-    elif wanted:
-        yield _possible(parse(wanted), logger)
+    elif text:
+        yield _possible(parse(text), logger)
     else:
         with _free(families, directory, logger) as found:
             yield _possible(found, logger)
@@ -69,14 +69,14 @@ def taken(
 def _free(
     families: Sequence[int], directory: Path, logger: Logger
 ) -> Iterator[tuple[Network, ...]]:
-    """Hold a range of each family that nobody on this machine uses."""
+    """Reserve a range of each family that is unused on this machine."""
     from kvstack.agents.kubelet.runtime.process.network import cluster_range
 
     with contextlib.ExitStack() as stack:
-        found: list[Network] = []
+        ranges: list[Network] = []
         for family in families:
             if family == 6:
-                found.append(unique_local(directory))
+                ranges.append(unique_local(directory))
                 continue
             try:
                 held = cluster_range.take(directory)
@@ -84,8 +84,8 @@ def _free(
                 logger.warning("pods share the node's address", reason=str(error))
                 continue
             stack.callback(held.give_back)
-            found.append(held.network)
-        yield tuple(found)
+            ranges.append(held.network)
+        yield tuple(ranges)
 
 
 def unique_local(directory: Path) -> IPv6Network:

@@ -3,10 +3,10 @@
     store ◄── API server ◄── agents (`local_agents`)
 
     DIR/                            the store, as `kvstore --data-dir DIR` has it
-    DIR/run/etcd.sock               where it listens, for the user who runs this and nobody else
+    DIR/run/etcd.sock               where it listens, for this user and root only
     DIR/kubernetes/pki/             ca, apiserver, admin, front-proxy-ca, front-proxy-client, sa
     DIR/kubernetes/admin.conf       the kubeconfig of the administrator, whose rights RBAC gives
-    DIR/kubernetes/super-admin.conf  of system:masters, whom nothing restricts
+    DIR/kubernetes/super-admin.conf  of system:masters, which bypasses RBAC
     DIR/kubernetes/node/            of the node that runs pods as processes: images, volumes, logs
     DIR/kubernetes/node/local-path/ volumes of the class local-path, which outlive their pods
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from kvstore.embed import Member
 
 SWITCH_S: Final = 0.0005
-"""How long one thread keeps Python's lock while the other wants it."""
+"""The switch interval of Python's lock."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -90,7 +90,7 @@ def _prepare(arguments: Sequence[str]) -> Work | None:
             if entered.problem:
                 log.warning("no node runs pods here", reason=entered.problem)
             for each in entered.limits:
-                log.warning("what a node without root lacks", consequence=each)
+                log.warning("limitations of a node without root", consequence=each)
             async with _passed_on(entered.outside, own, options, log):
                 await _serve_pods_too(own, options, log, entered.outside)
 
@@ -100,7 +100,7 @@ def _prepare(arguments: Sequence[str]) -> Work | None:
 
 
 def _enter(own: StackOptions) -> "NamespaceEntry | None":
-    """Enter a user namespace, if this process is to have a node and is not root; ConfigError."""
+    """Enter a user namespace, if this process needs a node and is not root; ConfigError."""
     if os.geteuid() == 0 or NODE in own.without or not own.may_be_rootless:
         return None
     from kvstack.agents.standalone.rootless.entry import enter
@@ -145,7 +145,7 @@ async def _passed_on(
 async def _serve_pods_too(
     own: StackOptions, options: Options, log: LineLogger, outside: "Outside | None" = None
 ) -> None:
-    """Serve, and be reached by pods, unless the flags say where else they reach the server."""
+    """Serve, at an address for pods unless the flags name one."""
     serving = options.serving
     if _hidden_api(options) is None or not own.without.isdisjoint((NODE, PROXY)):
         await _serve(own, options, log, outside)
@@ -198,7 +198,7 @@ async def _serve(
     starting = asyncio.create_task(asyncio.to_thread(_start_member, own, access, on_opened, log))
     making = asyncio.create_task(_ensure(pki, opened))
     await asyncio.sleep(0)  # so that both begin
-    # Meanwhile: what the API server is made of.
+    # Meanwhile: load the modules of the API server.
     from kvstack.agents.standalone.local_agents import LocalAgents
 
     def agents_of(server: "ApiServer") -> "LocalAgents":
@@ -248,7 +248,7 @@ def _add_pages(own: StackOptions, server: "ApiServer", member: "Member") -> None
 
 
 def _add_clock_pages(server: "ApiServer", agents: "LocalAgents") -> None:
-    """Serve `/settled` and `/clock`: this cluster goes by the machine's time."""
+    """Serve `/settled` and `/clock`: this cluster uses the machine's time."""
     from kvstack.agents.standalone.pages.clock import add_clock_page
     from kvstack.agents.standalone.pages.settled import add_settled_page
 
@@ -280,11 +280,11 @@ def _start_member(
 
 
 def _on_ready(own: StackOptions, variables: Mapping[str, str], log: LineLogger) -> None:
-    _tell(own, variables)
+    _print(own, variables)
     machine.log_in_short(pki_dir(own.data_dir), log)
 
 
-def _tell(own: StackOptions, variables: Mapping[str, str]) -> None:
+def _print(own: StackOptions, variables: Mapping[str, str]) -> None:
     given = {"KUBECONFIG": str(own.kubeconfig.absolute()), **variables}
     sys.stdout.write(f"{exports(given)}kubectl get namespaces\n")
     sys.stdout.flush()

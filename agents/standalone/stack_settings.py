@@ -57,7 +57,7 @@ COMMAND: Final = "kvstack up"
 ISSUER: Final = "https://kubernetes.default.svc.cluster.local"
 SERVICE_RANGE: Final = "10.96.0.0/16"
 _CONTROLLERS: Final = "*,bootstrapsigner,tokencleaner"
-"""As kubeadm has them: nodes may join by bootstrap tokens."""
+"""The controllers of kubeadm, so that nodes may join by bootstrap tokens."""
 ABOUT: Final = """\
 A cluster in one process: store, API server, controllers, scheduler, and, for root, a node.
 
@@ -137,15 +137,15 @@ class StoreFlag(NamedTuple):
 
 
 class StackOptions(NamedTuple):
-    """What is started, and where it is kept."""
+    """What is started, and where its data is."""
 
     data_dir: Path
     client_urls: tuple[str, ...]
-    """Where the store listens, as `store_access` reads them."""
+    """The client URLs of the store, as `store_access` reads them."""
     kubeconfig: Path
     log_level: str
     store_flags: tuple[str, ...]
-    """As `kvstore` takes them."""
+    """Flags in the syntax of `kvstore`."""
     has_peers: bool
     without: frozenset[str] = frozenset()
     """The agents that are left to others."""
@@ -154,7 +154,7 @@ class StackOptions(NamedTuple):
     controllers: str = _CONTROLLERS
     node_ip: str = ""
     cluster_range: str = ""
-    """Of pods; `none`: they share the node's address; empty: one that is free."""
+    """The ranges of pods; `none`: they share the node's address; empty: a free one."""
     image_dir: Path | None = None
     has_host_image: bool = True
     host_root_namespaces: tuple[str, ...] = ()
@@ -165,15 +165,15 @@ class StackOptions(NamedTuple):
     network: str = AUTOMATIC
     """How pods of other nodes are reached: one of `routes.plan.MODES`."""
     may_be_rootless: bool = True
-    """Whether who is not root has a node, in a user namespace."""
+    """Whether a user other than root gets a node, in a user namespace."""
     dns_walks: bool = False
-    """Whether DNS walks the search paths of pods."""
+    """Whether DNS tries the search paths of pods."""
 
 
 def own_flags() -> dict[str, str]:
     """Return the flags of this command alone, and how ABOUT begins to say what each is for."""
-    told = dict(re.findall(r"^  --([a-z-]+) [A-Z]+ +(.*)$", ABOUT, re.MULTILINE))
-    return {name: told[name] for name in _OWN}
+    help_by_flag = dict(re.findall(r"^  --([a-z-]+) [A-Z]+ +(.*)$", ABOUT, re.MULTILINE))
+    return {name: help_by_flag[name] for name in _OWN}
 
 
 def store_flags() -> list[StoreFlag]:
@@ -218,78 +218,78 @@ def split_own(arguments: Sequence[str]) -> tuple[StackOptions, list[str]]:
 
 
 def _takes_next(name: str) -> bool:
-    """Tell whether a flag of the API server has its value in the next argument."""
+    """Return whether a flag of the API server takes its value from the next argument."""
     flag = BY_NAME.get(name.replace("_", "-")) or BY_NAME.get(SHORT.get(name, ""))
     return flag is not None and flag.kind not in (Kind.BOOL, Kind.VERSION)
 
 
 def _stack_options(
-    found: Mapping[str, str], store_flags: Sequence[str], *, has_peers: bool
+    flags: Mapping[str, str], store_flags: Sequence[str], *, has_peers: bool
 ) -> StackOptions:
-    if found["log-level"] not in LEVELS:
-        raise UsageError(f"--log-level {found['log-level']}: one of {', '.join(LEVELS)}")
-    without = frozenset(filter(None, found["without"].split(",")))
+    if flags["log-level"] not in LEVELS:
+        raise UsageError(f"--log-level {flags['log-level']}: one of {', '.join(LEVELS)}")
+    without = frozenset(filter(None, flags["without"].split(",")))
     if unknown := sorted(without.difference(PARTS)):
         raise UsageError(f"--without {unknown[0]}: one of {', '.join(PARTS)}")
     try:
-        check_names(found["controllers"])
-        hollow_nodes = names_of(found["nodes"])
+        check_names(flags["controllers"])
+        hollow_nodes = names_of(flags["nodes"])
     except UnknownControllerError as error:
         raise UsageError(f"--controllers: {error}") from error
     except ValueError as error:
         raise UsageError(f"--nodes {error}") from error
     try:
-        host_root_namespaces = host_root.parse(found[host_root.FLAG])
+        host_root_namespaces = host_root.parse(flags[host_root.FLAG])
     except ValueError as error:
         raise UsageError(str(error)) from error
     for name in _BOOLEANS:
-        if found[name] not in ("true", "false"):
-            raise UsageError(f"--{name} {found[name]}: true or false")
-    if found["cluster-cidr"]:
+        if flags[name] not in ("true", "false"):
+            raise UsageError(f"--{name} {flags[name]}: true or false")
+    if flags["cluster-cidr"]:
         try:
-            parse(found["cluster-cidr"])
+            parse(flags["cluster-cidr"])
         except ValueError as error:
             raise UsageError(f"--cluster-cidr {error}") from error
         if without.issuperset((CONTROLLERS, NODE)):
             raise UsageError(
-                f"--cluster-cidr {found['cluster-cidr']}: nothing uses it with --without "
+                f"--cluster-cidr {flags['cluster-cidr']}: it has no effect with --without "
                 f"{CONTROLLERS},{NODE}"
             )
     try:
-        of_families(found["node-ip"], ip_address)
+        of_families(flags["node-ip"], ip_address)
     except ValueError as error:
         raise UsageError(f"--node-ip {error}") from error
-    if found["cluster-dns"] not in ("", NONE):
+    if flags["cluster-dns"] not in ("", NONE):
         try:
-            ip_address(found["cluster-dns"])
+            ip_address(flags["cluster-dns"])
         except ValueError as error:
             raise UsageError(f"--cluster-dns {error}") from error
-    if found["network"] not in MODES:
-        raise UsageError(f"--network {found['network']}: one of {', '.join(MODES)}")
-    _check_limit(found["local-storage-limit"])
-    data_dir = Path(found["data-dir"])
-    own_file = found["kubeconfig"]
+    if flags["network"] not in MODES:
+        raise UsageError(f"--network {flags['network']}: one of {', '.join(MODES)}")
+    _check_limit(flags["local-storage-limit"])
+    data_dir = Path(flags["data-dir"])
+    own_file = flags["kubeconfig"]
     return StackOptions(
         data_dir,
-        with_schemes(filter(None, map(str.strip, found["listen-client-urls"].split(",")))),
+        with_schemes(filter(None, map(str.strip, flags["listen-client-urls"].split(",")))),
         Path(own_file) if own_file else kubernetes_dir(data_dir) / "admin.conf",
-        found["log-level"],
+        flags["log-level"],
         tuple(store_flags),
         has_peers,
         without,
         hollow_nodes,
-        found["controllers"],
-        found["node-ip"],
-        found["cluster-cidr"],
-        Path(found["image-dir"]) if found["image-dir"] else None,
-        found["host-image"] == "true",
+        flags["controllers"],
+        flags["node-ip"],
+        flags["cluster-cidr"],
+        Path(flags["image-dir"]) if flags["image-dir"] else None,
+        flags["host-image"] == "true",
         host_root_namespaces,
-        found["ignore-limits"] == "true",
-        found["local-storage-limit"],
-        found["cluster-dns"],
-        found["network"],
-        found["rootless"] == "true",
-        found["dns-autopath"] == "true",
+        flags["ignore-limits"] == "true",
+        flags["local-storage-limit"],
+        flags["cluster-dns"],
+        flags["network"],
+        flags["rootless"] == "true",
+        flags["dns-autopath"] == "true",
     )
 
 
@@ -304,8 +304,8 @@ def _check_limit(text: str) -> None:
             raise UsageError(f"--local-storage-limit {error}") from error
 
 
-def stack_options(own: StackOptions, given: CommandLine) -> Options:
-    """Return the API server's settings: what is given, and else what suits one process."""
+def stack_options(own: StackOptions, command_line: CommandLine) -> Options:
+    """Return the API server's settings: the flags, with defaults that suit one process."""
     pki = pki_dir(own.data_dir)
     defaults: dict[str, Value] = {
         "etcd-servers": ("in this process",),
@@ -334,7 +334,7 @@ def stack_options(own: StackOptions, given: CommandLine) -> Options:
         "enable-bootstrap-token-auth": True,
         "allow-privileged": True,
     }
-    options = options_of(CommandLine(TABLE, {**defaults, **given.values}))
+    options = options_of(CommandLine(TABLE, {**defaults, **command_line.values}))
     return dataclasses.replace(
         options,
         # A node that was given an address of loopback, and its pods, can be reached nowhere else.
@@ -375,7 +375,7 @@ def server_url(options: Options) -> str:
 
 
 def announced_url(options: Options) -> str:
-    """Return the URL that machines are told that join; a loopback one: they cannot."""
+    """Return the API server's URL for joining machines; a loopback one: they cannot join."""
     serving = options.serving
     host = serving.external_host
     if not host:

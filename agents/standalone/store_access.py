@@ -8,7 +8,7 @@
 
     DIR/kubernetes/pki/etcd/{ca,server,healthcheck-client}.{crt,key}     as kubeadm names them
 
-Whoever reads and writes the store may do everything in the cluster, past the API server. The TLS
+Anybody who reads and writes the store has full control of the cluster, past the API server. The TLS
 flags of etcd that are given count before these defaults.
 """
 
@@ -30,21 +30,21 @@ from kvstack.component.net.addresses import is_secure
 from kvstack.component.net.hosts import own_address
 
 OWN_SOCKET: Final = "unix:"
-"""Stands for the socket in the data directory."""
+"""The default: the socket in the data directory."""
 CLIENT: Final = "healthcheck-client"
 PEER_FLAGS: Final = ("initial-cluster", "listen-peer-urls", "initial-advertise-peer-urls")
-"""Of the store: who gives one of them wants a member that other members reach."""
+"""Flags of the store that request a member that other members reach."""
 
 _AUTHORITY: Final = "ca"
 _SERVER: Final = "server"
 _SERVER_FLAGS: Final = frozenset(("cert-file", "key-file", "auto-tls"))
 _PEER_URL: Final = "http://localhost:2380"
-"""Of etcd, where --listen-peer-urls is not given."""
+"""etcd's default if --listen-peer-urls is not set."""
 _LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def with_schemes(urls: Iterable[str]) -> tuple[str, ...]:
-    """Return addresses as URLs: HOST:PORT is asked for with TLS."""
+    """Return addresses as URLs: HOST:PORT gets TLS."""
     return tuple(
         url if "://" in url or url.startswith(("unix:", "unixs:")) else f"https://{url}"
         for url in urls
@@ -63,7 +63,7 @@ class StoreAccess:
         environment: Mapping[str, str],
         logger: Logger,
     ) -> None:
-        """Touch nothing yet; ConfigError if an address cannot be.
+        """Raises ConfigError for an invalid address.
 
         urls: of --listen-client-urls, flags: others of the store, as --name=value.
         """
@@ -74,7 +74,7 @@ class StoreAccess:
         self.urls: Final = tuple(
             f"unix://{self._socket}" if url == OWN_SOCKET else url for url in urls
         )
-        """To listen on."""
+        """The URLs to listen on."""
         others = self._given.get("listen-client-http-urls", "").split(",")
         self._all = (*self.urls, *filter(None, others))
         self._is_secure = any(map(is_secure, self._all))
@@ -106,7 +106,7 @@ class StoreAccess:
         for name, profile in ((_SERVER, server), (CLIENT, client)):
             why = self._files.pair(name, _AUTHORITY, profile, now_s)
             if why:
-                self._logger.info("made a certificate", name=f"etcd/{name}", why=why)
+                self._logger.info("created a certificate", name=f"etcd/{name}", why=why)
 
     def prepare(self) -> None:
         """Make what has to be there before the store listens; raises ConfigError."""
@@ -117,7 +117,7 @@ class StoreAccess:
         plain = [url for url in (*self._all, *peers) if url.startswith("http:")]
         if plain:
             self._logger.warning(
-                "the store is served without TLS and without credentials: whoever reaches these"
+                "the store is served without TLS and without credentials: anybody who reaches these"
                 " addresses may do everything in the cluster",
                 urls=plain,
             )

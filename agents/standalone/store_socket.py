@@ -2,14 +2,14 @@
 
     DIR/run/etcd.sock                     mode 0600, in a directory of mode 0700
     /run/kvstack/store-HASH/etcd.sock     if that path is too long or has unusual characters; for
-    $XDG_RUNTIME_DIR/kvstack/store-HASH/  root, and for anybody else. HASH is of DIR
+    $XDG_RUNTIME_DIR/kvstack/store-HASH/  root, and for other users. HASH is of DIR
 
-The directory is made before the socket and nobody else may enter it, so there is no moment at which
-another user could connect. Whose directory this is not is refused: it might have been put there by
-somebody who waits for a connection.
+The directory is made before the socket and only its user may enter it, so there is no moment at
+which another user could connect. A directory of another user is refused: it might have been put
+there by somebody who waits for connections.
 
-The member takes over a socket that nobody answers on, after it has locked its data directory, and
-refuses to start at one that is answered (`kvstack.component.net.addresses`).
+The member takes over a socket that no process answers on, after it has locked its data directory,
+and refuses to start at one that is answered (`kvstack.component.net.addresses`).
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from typing import Final
 from kvstack.component.errors import ConfigError
 
 PATH_BYTES_MAX: Final = 107
-"""Of a unix socket on Linux, without the zero byte that ends it."""
+"""The maximum of Linux for a unix socket, without the terminating zero byte."""
 DIRECTORY: Final = "run"
 NAME: Final = "etcd.sock"
 
@@ -37,18 +37,18 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9/._+=@-]+")
 
 
 def socket_path(data_dir: Path, environment: Mapping[str, str]) -> Path:
-    """Return where the socket of a data directory is; ConfigError if there is no path for it."""
-    wanted = data_dir.absolute() / DIRECTORY / NAME
-    if _is_usable(wanted):
-        return wanted
+    """Return the path of the socket of a data directory; ConfigError if none is possible."""
+    path = data_dir.absolute() / DIRECTORY / NAME
+    if _is_usable(path):
+        return path
     runtime = _ROOT_RUNTIME_DIR if os.geteuid() == 0 else environment.get("XDG_RUNTIME_DIR", "")
     digest = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:_HASH_CHARACTERS]
     instead = Path(runtime, "kvstack", f"store-{digest}", NAME)
     if runtime and _is_usable(instead):
         return instead
     raise ConfigError(
-        f"the store cannot listen on {wanted}: the path of a unix socket has at most"
-        f" {PATH_BYTES_MAX} bytes (this one {len(os.fsencode(wanted))}) and here only letters,"
+        f"the store cannot listen on {path}: the path of a unix socket has at most"
+        f" {PATH_BYTES_MAX} bytes (this one {len(os.fsencode(path))}) and here only letters,"
         " digits and . _ + = @ - /; choose another --data-dir, set XDG_RUNTIME_DIR, or give"
         " --listen-client-urls"
     )
@@ -63,7 +63,7 @@ def make_directory(socket: Path) -> None:
         found = directory.lstat()
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             raise ConfigError(
-                f"{directory} is for the socket of the store, but it is no directory of this user"
+                f"{directory} is for the socket of the store, but is not a directory of this user"
             )
         if stat.S_IMODE(found.st_mode) & _OTHERS:
             directory.chmod(_DIRECTORY_MODE)

@@ -1,4 +1,4 @@
-"""Clusters as values: their contents are taken from anywhere, and begin another cluster anywhere.
+"""Clusters as values: contents are read from any source, and any cluster can start with them.
 
     source ──► Contents ──► a cluster in a process of its own       forks
                        ├──► a file                                  pack

@@ -1,4 +1,4 @@
-"""What forks, packs, comparisons and plans do not do; in docs/differences.md."""
+"""Missing features of forks, packs, comparisons and plans; listed in docs/differences.md."""
 
 from typing import Final
 

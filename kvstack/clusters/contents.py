@@ -2,12 +2,12 @@
 
     contents.rows        the objects as the store holds them, by key, with their revisions
     contents.revision    the store's current revision
-    contents.time_s      when that was, as near as it is known
+    contents.time_s      its time, as near as it is known
     contents.left_out    what could not be read, or was not to be
     contents.history     what there was before, where the source has it
 
-A cluster that begins with them (`first_rows`) has the same objects, uids, resourceVersions and the
-same current revision. What belonged to the source's API servers stays behind (`is_left_behind`).
+A cluster that starts with them (`first_rows`) has the same objects, uids, resourceVersions and the
+same current revision. What belonged to the source's API servers is left out (`is_left_behind`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,13 +22,13 @@ from kvstore.embed import FirstRows
 ROOT: Final = b"/registry/"
 EVENTS: Final = b"/registry/events/"
 EVENT_LEASE: Final = 1
-"""The lease of Events from sources that do not tell when they end."""
+"""The lease of Events from sources without their time of expiry."""
 EVENT_TTL_S: Final = 3600
 OBJECTS_MAX: Final = 200_000
-"""How many objects are read unless more are asked for."""
+"""The default limit of objects that are read."""
 
 _LEFT_BEHIND: Final = (
-    # Of API servers: addresses, identities, and what was given to Services, which objects say too.
+    # Of API servers: addresses, identities, and allocations, which the Services' objects show, too.
     b"/registry/masterleases/",
     b"/registry/peerserverleases/",
     b"/registry/leases/kube-system/apiserver-",
@@ -36,18 +36,18 @@ _LEFT_BEHIND: Final = (
     b"/registry/ranges/",
 )
 _LAST_KEY: Final = b"/kvstack/revision"
-"""What a store holds at its current revision if nothing else was changed then."""
+"""The key that holds the current revision if no other key was changed then."""
 
 
 class Origin(NamedTuple):
-    """Where contents came from."""
+    """The source of contents."""
 
     kind: str
-    """In words: `API server`, `etcd snapshot`."""
+    """The kind of source: `API server`, `etcd snapshot`."""
     name: str
     """The context, endpoints or path."""
     version: str = ""
-    """Of the server that was asked, if one was."""
+    """The version of the server, if a server was read."""
 
 
 class LeftOut(NamedTuple):
@@ -57,7 +57,7 @@ class LeftOut(NamedTuple):
     """A resource or a key: `secrets`, `pods.metrics.k8s.io`."""
     why: str
     number: int = 0
-    """How many objects; 0: it is not known."""
+    """The number of objects; 0: unknown."""
 
 
 class History(NamedTuple):
@@ -65,20 +65,20 @@ class History(NamedTuple):
 
     readable_from: int
     records: Sequence[KeyValue]
-    """What is not among the rows any more: what was replaced or deleted later, and deletions
-    (version 0), in the order of their revisions."""
+    """Earlier rows: those replaced or deleted later, and deletions (version 0), in the order of
+    their revisions."""
 
 
 @dataclass(slots=True)
 class Contents:
-    """What a cluster holds at a revision; see the module's text."""
+    """The contents of a cluster at a revision; see the module's text."""
 
     rows: Sequence[KeyValue]
-    """In the order of their keys, which all begin with `/registry/`."""
+    """Sorted by key; all keys start with `/registry/`."""
     revision: int
     origin: Origin
     time_s: float = 0.0
-    """Since 1970; 0: nothing is known of it."""
+    """Since 1970; 0: unknown."""
     left_out: list[LeftOut] = field(default_factory=list)
     history: History | None = None
     unread: frozenset[GroupResource] = frozenset()
@@ -87,7 +87,7 @@ class Contents:
     """The TTL in seconds of the leases that rows and history name."""
 
     def first_rows(self, *, has_leases: bool = True) -> FirstRows:
-        """Return what a member in memory begins with; has_leases: else nothing ends by itself."""
+        """Return the first rows of a member in memory; has_leases: Events have leases and end."""
         records: list[KeyValue] = [*self.rows, *(self.history.records if self.history else ())]
         records.sort(key=attrgetter("mod_revision", "key"))
         readable_from = self.history.readable_from if self.history else self.revision
@@ -102,7 +102,7 @@ class Contents:
 
 
 def is_left_behind(key: bytes) -> bool:
-    """Whether a key is no object, or one of the API servers that wrote it."""
+    """Return whether a key is not an object, or one of the API servers that wrote it."""
     return not key.startswith(ROOT) or key.startswith(_LEFT_BEHIND)
 
 

@@ -1,4 +1,4 @@
-"""Of which kind an object is, by its key, and the object that a row holds.
+"""The kind of an object by its key, and the object of a row.
 
     kinds = Kinds.of(contents)
     kinds.find(b"/registry/services/specs/shop/web")   → KeyOf(services, "shop", "web")
@@ -31,7 +31,7 @@ class UnreadableError(ValueError):
 
 
 class KeyOf(NamedTuple):
-    """What a key says of its object."""
+    """The parts of an object's key."""
 
     rows: Sequence[Resource]
     """The versions of its resource."""
@@ -59,7 +59,7 @@ class Kinds:
     """The kinds of stored objects."""
 
     def __init__(self) -> None:
-        """Know the built-in kinds."""
+        """Start with the built-in kinds."""
         self._table: Final = load()
         self._rows: Final[dict[str, list[Resource]]] = by_prefix(self._table)
         self._prefixes: Final = KeyPrefixes(ROOT, self._rows)
@@ -85,13 +85,13 @@ class Kinds:
         return kinds
 
     def define(self, definition: KeyValue) -> None:
-        """Know the kind of a CustomResourceDefinition, if it can be known."""
+        """Add the kind of a CustomResourceDefinition, if it is valid."""
         try:
             obj = self.read(definition)
             check_form(obj)
             rows: list[Resource] = [*rows_of(obj)]
         except (ValueError, LookupError, TypeError, AttributeError, StopIteration) as error:
-            # Others write definitions, too; one that is malformed holds no other up.
+            # Definitions may be malformed; an invalid one must not affect others.
             self.unusable[definition.key.removeprefix(DEFINITIONS).decode("utf-8", "replace")] = (
                 str(error) if isinstance(error, ValueError) else repr(error)
             )
@@ -111,7 +111,7 @@ class Kinds:
         return self._rows
 
     def find(self, key: bytes) -> KeyOf | None:
-        """Return what a key says; None: its kind is not known."""
+        """Return the parts of a key; None: its kind is unknown."""
         found = self._prefixes.split(key)
         if found is None:
             return None
@@ -131,11 +131,11 @@ class Kinds:
         return self._prefix_of_kind.get((group, kind))
 
     def is_unstored(self, resource: GroupResource) -> bool:
-        """Whether the objects of a built-in resource are in no store."""
+        """Return whether the objects of a built-in resource are never stored."""
         return any((each.group, each.name) == resource for each in self._table if not each.storage)
 
     def is_hub(self, prefix: str, version: str) -> bool:
-        """Whether objects of a built-in resource are handled in a version."""
+        """Return whether objects of a built-in resource are handled in a version."""
         rows = self._rows.get(prefix)
         if rows is None or rows[0].is_custom:
             return False
@@ -149,7 +149,7 @@ class Kinds:
         """Return the object of a row, with its resourceVersion; raises UnreadableError."""
         key_of = self.find(kv.key)
         if key_of is None:
-            raise UnreadableError(f"{shown(kv.key)}: the kind of this key is not known")
+            raise UnreadableError(f"{shown(kv.key)}: unknown kind")
         record = self._codec(key_of.prefix).read(key_of.path, kv.value, kv.mod_revision)
         if record.error:
             raise UnreadableError(f"{shown(kv.key)}: {record.error}")
@@ -161,7 +161,7 @@ class Kinds:
         return codec.value(codec.to_body(obj))
 
     def objects(self, rows: Iterable[KeyValue]) -> Iterator[tuple[KeyOf, Obj]]:
-        """Yield the objects of rows whose kind is known and that can be read."""
+        """Yield the objects of rows whose kind is known and that can be decoded."""
         for kv in rows:
             key_of = self.find(kv.key)
             if key_of is not None:

@@ -1,1 +1,1 @@
-"""HTTP/2 as a client of one server speaks it: many requests at once on one connection."""
+"""An HTTP/2 client of one server: many requests at once on one connection."""

@@ -3,8 +3,8 @@
     bytes ─► frames ─► Stream: head, body, end
     bytes ◄─ frames ◄─ request(…)                 those of one turn of the loop leave together
 
-- Requests above the server's limit of streams are refused here: `has_room` tells.
-- What the server says it has not processed fails with NotProcessedError, and may be sent again.
+- Requests above the server's limit of streams are refused here: see `has_room`.
+- Requests that the server has not processed fail with NotProcessedError, and may be sent again.
 - A connection on which nothing comes for half a minute is pinged, and given up without an answer.
 - Bodies wait for the server's windows; what is received is bounded by ours, a stream each.
 """
@@ -65,10 +65,10 @@ _SMALL: Final = (100, 200)  # status codes of heads that come before the real on
 
 
 class Http2Connection(asyncio.Protocol):
-    """A connection that is open, once the transport says so."""
+    """A connection, usable after the transport is open."""
 
     def __init__(self, authority: str, on_lost: Callable[["Http2Connection"], None]) -> None:
-        """on_lost is called once, when it cannot be used any more."""
+        """on_lost is called once, when it becomes unusable."""
         self._loop = asyncio.get_running_loop()
         self._encoder = Encoder(authority)
         self._decoder = Decoder()
@@ -117,7 +117,7 @@ class Http2Connection(asyncio.Protocol):
 
     @property
     def is_idle(self) -> bool:
-        """Whether no answer is awaited."""
+        """Whether no answer is pending."""
         return not self._streams
 
     def request(
@@ -140,13 +140,13 @@ class Http2Connection(asyncio.Protocol):
         return stream
 
     def cancel(self, stream: Stream) -> None:
-        """Tell the server that the answer is not wanted any more."""
+        """Reset the stream: its answer is no longer needed."""
         if self._streams.pop(stream.number, None) is not None:
             self._held_back.pop(stream.number, None)
             self._send(RESET, 0, stream.number, NUMBER.pack(CANCEL))
 
     def allow(self, stream: Stream, count: int) -> None:
-        """Let the server send so many bytes more of an answer."""
+        """Grow the stream's receive window."""
         self._send(WINDOW, 0, stream.number, NUMBER.pack(count))
 
     def close(self, why: str = "the connection was closed") -> None:
@@ -227,18 +227,18 @@ class Http2Connection(asyncio.Protocol):
     # Frames in.
 
     def _read(self, data: bytes) -> None:
-        place, end = 0, len(data)
-        while end - place >= HEAD.size:
-            high, low, kind, flags, number = HEAD.unpack_from(data, place)
+        position, end = 0, len(data)
+        while end - position >= HEAD.size:
+            high, low, kind, flags, number = HEAD.unpack_from(data, position)
             length = high << 8 | low
             if length > _OWN_FRAME_MAX:
                 raise ProtocolError(f"a frame of {length} bytes, {_OWN_FRAME_MAX} are allowed")
-            begin = place + HEAD.size
+            begin = position + HEAD.size
             place_after = begin + length
             if place_after > end:
                 break
             payload = data[begin:place_after]
-            place = place_after
+            position = place_after
             if self._block is not None and kind != CONTINUATION:
                 raise ProtocolError("a frame between parts of headers")
             if kind == DATA:
@@ -249,7 +249,7 @@ class Http2Connection(asyncio.Protocol):
                 taker(flags, number, payload)
             if self._is_lost:
                 return
-        self._rest = data[place:]
+        self._rest = data[position:]
 
     def _take_data(self, flags: int, number: int, payload: bytes) -> None:
         size = len(payload)

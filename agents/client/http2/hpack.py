@@ -5,7 +5,7 @@
 
 Headers that come again and again are put into the server's table once and named by their index
 then; the table is never filled beyond its size, so that nothing is ever dropped from it. Of answers
-only what is asked for is decoded: most headers are of no interest to an agent.
+only the requested headers are decoded: most are of no interest to an agent.
 """
 
 from collections import deque
@@ -83,15 +83,15 @@ www-authenticate""".splitlines()
 _NAMES: Final = {name: index for index, (name, _) in reversed([*enumerate(_STATIC, 1)])}
 _WHOLE: Final = {field: index for index, field in enumerate(_STATIC, 1)}
 _ENTRY_BYTES: Final = 32
-"""What an entry of a table counts besides its name and value."""
+"""The overhead of a table entry besides its name and value."""
 TABLE_BYTES: Final = 4096
-"""The size of tables that nobody has set."""
+"""The default size of tables."""
 _ENTRIES_MAX: Final = TABLE_BYTES // _ENTRY_BYTES
 _CHANGING: Final = frozenset((":path", "content-length"))
 
 
 class HeadersError(ValueError):
-    """A block of headers that cannot be read; the connection is of no use any more."""
+    """A block of headers that cannot be decoded; the connection cannot be used further."""
 
 
 class Field:
@@ -137,41 +137,40 @@ class Decoder:
     """Reads the headers of one connection's answers."""
 
     def __init__(self) -> None:
-        """Begin with an empty table."""
         # A server names no entry that its table dropped, so it does not matter when that was.
         self._table: deque[Field] = deque(maxlen=_ENTRIES_MAX)
 
     def fields(self, block: bytes) -> list[Field]:
         """Return the headers of a block; raises HeadersError."""
         headers: list[Field] = []
-        place, end = 0, len(block)
-        while place < end:
-            first = block[place]
+        position, end = 0, len(block)
+        while position < end:
+            first = block[position]
             if first & 0x80:
-                index, place = _number(block, place, 0x7F)
+                index, position = _number(block, position, 0x7F)
                 headers.append(self._at(index))
             elif first & 0x40:
-                field, place = self._literal(block, place, 0x3F)
+                field, position = self._literal(block, position, 0x3F)
                 self._table.appendleft(field)
                 headers.append(field)
             elif first & 0x20:
-                size, place = _number(block, place, 0x1F)
+                size, position = _number(block, position, 0x1F)
                 if size > TABLE_BYTES:
                     raise HeadersError(f"a table of {size} bytes, {TABLE_BYTES} are allowed")
             else:
-                field, place = self._literal(block, place, 0x0F)
+                field, position = self._literal(block, position, 0x0F)
                 headers.append(field)
         return headers
 
-    def _literal(self, block: bytes, place: int, mask: int) -> tuple[Field, int]:
-        index, place = _number(block, place, mask)
+    def _literal(self, block: bytes, position: int, mask: int) -> tuple[Field, int]:
+        index, position = _number(block, position, mask)
         if index:
             like = self._at(index)
         else:
-            name, is_coded, place = _string(block, place)
+            name, is_coded, position = _string(block, position)
             like = Field(name, b"", name_coded=is_coded)
-        value, is_coded, place = _string(block, place)
-        return like.with_value(value, value_coded=is_coded), place
+        value, is_coded, position = _string(block, position)
+        return like.with_value(value, value_coded=is_coded), position
 
     def _at(self, index: int) -> Field:
         if not index:
@@ -184,42 +183,42 @@ class Decoder:
             raise HeadersError(f"a header of index {index} was never sent") from None
 
 
-def _number(block: bytes, place: int, mask: int) -> tuple[int, int]:
+def _number(block: bytes, position: int, mask: int) -> tuple[int, int]:
     """Return a number, and the place after it."""
     try:
-        value = block[place] & mask
-        place += 1
+        value = block[position] & mask
+        position += 1
         if value < mask:
-            return value, place
+            return value, position
         for shift in range(0, 28, 7):
-            byte = block[place]
-            place += 1
+            byte = block[position]
+            position += 1
             value += (byte & 0x7F) << shift
             if byte < 0x80:
-                return value, place
+                return value, position
     except IndexError:
         raise HeadersError("a block that ends within a number") from None
     raise HeadersError("a number that is too large")
 
 
-def _string(block: bytes, place: int) -> tuple[bytes, bool, int]:
+def _string(block: bytes, position: int) -> tuple[bytes, bool, int]:
     """Return a string as it came, whether it is in Huffman's code, and the place after it."""
     try:
-        is_coded = block[place] >= 0x80
+        is_coded = block[position] >= 0x80
     except IndexError:
         raise HeadersError("a block that ends before a string") from None
-    length, place = _number(block, place, 0x7F)
-    end = place + length
+    length, position = _number(block, position, 0x7F)
+    end = position + length
     if end > len(block):
         raise HeadersError("a block that ends within a string")
-    return block[place:end], is_coded, end
+    return block[position:end], is_coded, end
 
 
 class Encoder:
     """Writes the headers of one connection's requests."""
 
     def __init__(self, authority: str) -> None:
-        """Put nothing into the server's table yet."""
+        """Do not use the server's dynamic table before the first request."""
         self._authority = authority
         self._numbers: dict[tuple[str, str], int] = {}
         self._written: dict[tuple[str, str], bytes] = {}

@@ -20,7 +20,7 @@ _LENGTHS: Final = (
 
 
 class HuffmanError(ValueError):
-    """Bytes that are no text of this code."""
+    """Bytes that are not valid in this code."""
 
 
 def _codes() -> dict[tuple[int, int], int]:

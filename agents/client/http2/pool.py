@@ -1,7 +1,7 @@
-"""The connections of HTTP/2 to one server: one, and more where it has no room for another request.
+"""The HTTP/2 connections to one server: one, and more when it has no room for another request.
 
 pool = Http2Pool(ServerAddress("127.0.0.1", 6443, "127.0.0.1"), context)
-connection = pool.ready() or await pool.open()       None: the server does not speak HTTP/2
+connection = pool.ready() or await pool.open()       None: the server does not support HTTP/2
 """
 
 import asyncio
@@ -15,12 +15,12 @@ _PROTOCOLS: Final = (_PROTOCOL, "http/1.1")
 
 
 class ServerAddress(NamedTuple):
-    """Where a server is."""
+    """The address of a server."""
 
     host: str
     port: int
     name: str
-    """That its certificate must bear."""
+    """The name that its certificate must have."""
     authority: str
     """Host and port as requests name them."""
 
@@ -29,7 +29,7 @@ class Http2Pool:
     """The connections to one server."""
 
     def __init__(self, address: ServerAddress, context: ssl.SSLContext) -> None:
-        """Connect to nothing yet; the context is changed: it offers HTTP/2."""
+        """The context is changed: it offers HTTP/2."""
         self._address = address
         self._context = context
         context.set_alpn_protocols(_PROTOCOLS)
@@ -46,7 +46,7 @@ class Http2Pool:
     async def open(self) -> Http2Connection | None:
         """Return a connection with room, a new one if need be; raises OSError, ssl.SSLError.
 
-        None: the server speaks HTTP/1.1 alone.
+        None: the server supports HTTP/1.1 only.
         """
         async with self._is_opening:
             found = self.ready()

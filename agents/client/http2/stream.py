@@ -9,22 +9,22 @@ from kvstack.agents.client.http2.hpack import Field
 from kvstack.agents.client.transport import UnreachableError
 
 WINDOW_BYTES: Final = 1 << 20
-"""What a server may send of an answer that nobody has read yet."""
+"""How much of an answer a server may send before it is read."""
 
 
 class NotProcessedError(UnreachableError):
-    """The server says that it did nothing about the request: it may be sent again."""
+    """The server has not processed the request: it may be sent again."""
 
 
 class Connection(Protocol):
-    """What a stream needs of its connection."""
+    """What a stream needs from its connection."""
 
     def allow(self, stream: "Stream", count: int) -> None:
-        """Let the server send so many bytes more."""
+        """Grow the stream's receive window."""
         ...
 
     def cancel(self, stream: "Stream") -> None:
-        """Tell the server that the answer is not wanted any more."""
+        """Reset the stream: its answer is no longer needed."""
         ...
 
 
@@ -51,14 +51,14 @@ class Stream:
         self._connection = connection
         self.number: Final = number
         self.status = 0
-        """0: the head of the answer is not there yet."""
+        """0: the head of the answer has not arrived."""
         self.is_over = False
         self.send_window = send_window
         self.unsent = b""
-        """Of the request's body."""
+        """The send window of the request's body."""
         self._fields: list[Field] = []
         self._pieces: deque[bytes] = deque()
-        self._unsaid_bytes = 0  # received, and the server does not know that there is room again
+        self._unsaid_bytes = 0  # received, without a WINDOW_UPDATE yet
         self._is_read_whole = False
         self._error: UnreachableError | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -108,7 +108,7 @@ class Stream:
                 await self._wait()
 
     def close(self) -> None:
-        """Want no more of it."""
+        """Abandon the answer."""
         if not self.is_over:
             self.is_over = True
             self._error = UnreachableError("the answer was closed")
@@ -117,12 +117,12 @@ class Stream:
     # The connection's side.
 
     def take_head(self, status: int, fields: list[Field]) -> None:
-        """Take the head of the answer."""
+        """Receive the head of the answer."""
         self.status, self._fields = status, fields
         self._wake()
 
     def take(self, data: bytes, size: int) -> None:
-        """Take a part of the body; size: what it counts, with its padding."""
+        """Receive a part of the body; size: its flow-control size, with padding."""
         if data:
             self._pieces.append(data)
         self._unsaid_bytes += size
@@ -143,7 +143,7 @@ class Stream:
         self._wake()
 
     def _say(self) -> None:
-        """Tell the server that there is room again."""
+        """Send a WINDOW_UPDATE."""
         if self._unsaid_bytes >= WINDOW_BYTES // 2 and not self.is_over:
             self._connection.allow(self, self._unsaid_bytes)
             self._unsaid_bytes = 0

@@ -1,1 +1,1 @@
-"""Controllers of what every cluster and namespace has."""
+"""Controllers of namespaces and of the cluster as a whole."""

@@ -144,7 +144,7 @@ def _is_of(secret: Object, account: Object) -> bool:
 
 
 def _account(secret: Object, view: View) -> Generator[Step, list[Outcome], Object | None]:
-    """Return the account of a token; one that is not known is asked for."""
+    """Return the account of a token; an unknown one is read from the server."""
     namespace, name = secret["metadata"]["namespace"], _annotations(secret).get(_NAME, "")
     if not name:
         return None
@@ -166,7 +166,7 @@ def _delete(secret: Object) -> Generator[Step, list[Outcome], None]:
 
 
 def _drop_reference(account: Object, secret: str) -> Generator[Step, list[Outcome], None]:
-    """Take a Secret that is gone out of an account's list."""
+    """Remove a deleted Secret from an account's list."""
     known = account.get("secrets") or ()
     rest = [each for each in known if each.get("name") != secret]
     if len(rest) != len(known):

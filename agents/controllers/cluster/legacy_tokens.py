@@ -1,4 +1,4 @@
-"""Legacy token cleaner: tokens in Secrets that were made by themselves and nobody uses go.
+"""Legacy token cleaner: removes unused tokens in Secrets that were created automatically.
 
     unused for a year ─► label legacy-token-invalid-since ─► another year ─► deleted
 
@@ -47,7 +47,7 @@ class LegacyTokenCleaner(Sweep):
     period_s = 24 * 3600.0
 
     def __init__(self, unused_s: float) -> None:
-        """unused_s: how long a token is kept that nobody uses."""
+        """unused_s: how long unused tokens are kept."""
         name = "legacy-service-account-token-cleaner"
         self.identity: Identity = Identity(
             "legacy-serviceaccount-token-cleaner-controller", name, name
@@ -107,7 +107,7 @@ def _mark_or_delete(
 
 
 def _is_listed(secret: Object, view: View) -> bool:
-    """Whether the account of a token lists it: it was made by itself."""
+    """Whether the account of a token lists it: it was created automatically."""
     meta = secret["metadata"]
     annotations = meta.get("annotations") or {}
     account = view.get(SERVICE_ACCOUNTS, f"{meta['namespace']}/{annotations.get(_ACCOUNT, '')}")

@@ -1,9 +1,9 @@
-"""Namespace deletion: removes all that is in a namespace, then lets it go.
+"""Namespace deletion: deletes the contents of a namespace, then removes its finalizer.
 
     phase Terminating ─► pods ─► (none left) all other resources ─► conditions ─► finalize
 
 Pods go first; nothing else is deleted while one is left. A group that discovery cannot see holds
-the namespace: nobody knows what is left of it. All reads are live.
+the namespace: what is left of it is unknown. All reads are live.
 """
 
 from collections import Counter
@@ -47,7 +47,7 @@ _FINALIZER: Final = "kubernetes"
 _BEGUN_S: Final = 5.0
 """Deletion begins so long after the mark, so that every API server refuses new objects by then."""
 _HELD_S: Final = 15
-"""How long objects are given that only finalizers hold."""
+"""The estimate for objects that only finalizers keep."""
 _UNSUPPORTED: Final = frozenset((404, 405))
 
 _DISCOVERY: Final = "NamespaceDeletionDiscoveryFailure"
@@ -72,11 +72,11 @@ _FINE: Final = {
 
 
 class NamespaceContentError(Exception):
-    """Something of a namespace could not be deleted."""
+    """Some contents of a namespace could not be deleted."""
 
 
 class _Remaining(NamedTuple):
-    """What is left of one resource."""
+    """The remaining objects of one resource."""
 
     estimate_s: int
     items: int
@@ -85,7 +85,7 @@ class _Remaining(NamedTuple):
 
 
 class _Progress:
-    """What is left of a namespace."""
+    """The remaining contents of a namespace."""
 
     def __init__(self) -> None:
         self.estimate_s = 0
@@ -95,7 +95,7 @@ class _Progress:
         self.is_only_pods = False
 
     def add(self, resource: ResourceType, left: _Remaining) -> None:
-        """Take what is left of a resource."""
+        """Add the remaining objects of a resource."""
         self.estimate_s = max(self.estimate_s, left.estimate_s)
         if left.error:
             self.errors.append(left.error)
@@ -188,7 +188,7 @@ class NamespaceController(BaseController):
                 if resource != PODS:
                     left = yield from self._delete_all(resource, namespace, discovery, now_s)
                     progress.add(resource, left)
-        yield from self._tell(namespace, discovery, progress, now_s)
+        yield from self._write_conditions(namespace, discovery, progress, now_s)
         errors = [*([failure] if failure else ()), *progress.errors]
         if errors:
             if progress.is_only_pods and progress.errors:
@@ -198,14 +198,14 @@ class NamespaceController(BaseController):
         return progress.estimate_s
 
     def _delete_all(
-        self, resource: ResourceType, namespace: Object, found: Discovery, now_s: float
+        self, resource: ResourceType, namespace: Object, discovery: Discovery, now_s: float
     ) -> Generator[Step, list[Outcome], _Remaining]:
         name = namespace["metadata"]["name"]
         estimate_s = 0
         try:
             if resource == PODS:
                 estimate_s = yield from self._estimate(namespace, now_s)
-            yield from self._delete_each(resource, name, found)
+            yield from self._delete_each(resource, name, discovery)
             [listed] = yield [ListLive(resource, name, metadata_only=True)]
             if listed.code in _UNSUPPORTED:
                 return _Remaining(estimate_s, 0, Counter())
@@ -258,7 +258,7 @@ class NamespaceController(BaseController):
 
     # Conditions.
 
-    def _tell(
+    def _write_conditions(
         self, namespace: Object, found: Discovery, progress: _Progress, now_s: float
     ) -> Generator[Step, list[Outcome], None]:
         status = namespace["status"]
@@ -266,9 +266,9 @@ class NamespaceController(BaseController):
         after = _with_conditions(before, _wrong(found, progress), now_s)
         if after == before:
             return
-        told = {**namespace, "status": {**status, "conditions": after}}
-        # A refusal only means that somebody else will tell, or the next round.
-        yield [Update(NAMESPACES, told, "status")]
+        updated = {**namespace, "status": {**status, "conditions": after}}
+        # After a refusal another writer, or the next round, will do it.
+        yield [Update(NAMESPACES, updated, "status")]
 
 
 def _read(name: str) -> Generator[Step, list[Outcome], Object | None]:
@@ -294,7 +294,7 @@ def _wrong(found: Discovery, progress: _Progress) -> dict[str, tuple[str, str]]:
         text = f"Failed to delete all resource types, {count} remaining: {texts}"
         wrong[_CONTENT] = ("ContentDeletionFailed", text)
     if progress.is_only_pods:
-        return wrong  # counts are told only once the other resources were tried
+        return wrong  # the counts are reported only once the other resources were tried
     if progress.counts:
         texts = ", ".join(
             sorted(

@@ -1,4 +1,4 @@
-"""ResourceQuota: counts anew what the objects of a namespace use.
+"""ResourceQuota: recounts the usage of a namespace.
 
     quota.status = {hard: spec.hard, used: what the measures of all resources it names add up to}
 
@@ -76,7 +76,7 @@ class ResourceQuotaController(BaseController):
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin with discovery."""
+        """Start with discovery."""
         return (_DISCOVERY,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -173,7 +173,7 @@ def _naming(resource: ResourceType, obj: Object, view: View) -> Iterable[str]:
 
 
 def _uses_other(resource: ResourceType, old: Object, new: Object) -> bool:
-    """Whether an update may have made an object use less, or fall under another quota."""
+    """Whether an update may have reduced an object's usage, or moved it to another quota."""
     if resource == PODS and is_ended(old) != is_ended(new):
         return True
     if resource == PERSISTENT_VOLUME_CLAIMS and old.get("status") != new.get("status"):

@@ -53,15 +53,15 @@ class RootCaPublisher(BaseController):
         namespace = view.get(NAMESPACES, key)
         if namespace is None or (namespace.get("status") or {}).get("phase") != "Active":
             return None
-        known = view.get(CONFIG_MAPS, f"{key}/{_NAME}")
-        if known is None:
+        config_map = view.get(CONFIG_MAPS, f"{key}/{_NAME}")
+        if config_map is None:
             yield from self._create(key)
             return None
-        annotations = known["metadata"].get("annotations") or {}
-        if known.get("data") == self._data and annotations.get(_DESCRIPTION):
+        annotations = config_map["metadata"].get("annotations") or {}
+        if config_map.get("data") == self._data and annotations.get(_DESCRIPTION):
             return None
-        meta = {**known["metadata"], "annotations": {**annotations, _DESCRIPTION: _TEXT}}
-        yield from do(Update(CONFIG_MAPS, {**known, "metadata": meta, "data": self._data}))
+        meta = {**config_map["metadata"], "annotations": {**annotations, _DESCRIPTION: _TEXT}}
+        yield from do(Update(CONFIG_MAPS, {**config_map, "metadata": meta, "data": self._data}))
         return None
 
     def _create(self, namespace: str) -> Plan:

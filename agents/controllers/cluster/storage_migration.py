@@ -1,10 +1,10 @@
-"""Storage version migration: all objects of a resource are written once more, as they are.
+"""Storage version migration: all objects of a resource are written once more, unchanged.
 
-    StorageVersionMigration ─► Running ─► status.resourceVersion: from where on nothing is old
-        ─► every object up to there is patched with nothing ─► Succeeded, or Failed
+    StorageVersionMigration ─► Running ─► status.resourceVersion: later writes are not old
+        ─► every object up to there gets an empty patch ─► Succeeded, or Failed
 
-Of several migrations of one resource the oldest runs. The definition of a custom resource tells of
-it in the condition StorageMigrating, and forgets the versions that are no longer stored once a
+Of several migrations of one resource the oldest runs. The definition of a custom resource has
+the condition StorageMigrating, and loses the stored versions that are no longer used once a
 migration has succeeded, unless the definition was changed meanwhile.
 """
 
@@ -45,7 +45,7 @@ _SUCCEEDED: Final = "Succeeded"
 _FAILED: Final = "Failed"
 _VERBS: Final = ("update", "patch", "list")
 _UNKNOWN_S: Final = 60.0
-"""How long a resource may be unknown: its definition may have just been made."""
+"""How long a resource may be unknown: its definition may be new."""
 _AT_ONCE: Final = 10
 _DONE_ALREADY: Final = frozenset((404, 409))
 _TRANSIENT: Final = frozenset((429, 500, 503, 504))
@@ -93,8 +93,8 @@ def _begin(migration: Object, now_s: float) -> Generator[Step, list[Outcome], No
     name = migration["metadata"]["name"]
     definition = yield from _definition(migration)
     if definition is not None:
-        told = ("True", "MigrationRunning", f"Migration {name} is running")
-        yield from _tell_definition(definition, told, now_s)
+        new_condition = ("True", "MigrationRunning", f"Migration {name} is running")
+        yield from _tell_definition(definition, new_condition, now_s)
     message = _running_message()
     yield from _write(migration, [(_RUNNING, "True", "MigrationRunning", message)], now_s)
 
@@ -102,8 +102,8 @@ def _begin(migration: Object, now_s: float) -> Generator[Step, list[Outcome], No
 def _finish(migration: Object, now_s: float) -> Generator[Step, list[Outcome], None]:
     definition = yield from _definition(migration)
     if definition is not None:
-        told, stored = _end_of(definition, is_success=_is(migration, _SUCCEEDED))
-        yield from _tell_definition(definition, told, now_s, stored)
+        new_condition, stored = _end_of(definition, is_success=_is(migration, _SUCCEEDED))
+        yield from _tell_definition(definition, new_condition, now_s, stored)
     row = (_RUNNING, "False", "MigrationCompleted", "Migration completed")
     yield from _write(migration, [row], now_s)
 
@@ -132,7 +132,7 @@ def _unknown(migration: Object, now_s: float) -> Generator[Step, list[Outcome], 
 def _set_limit(
     migration: Object, resource: ResourceType, found: Discovery, now_s: float
 ) -> Generator[Step, list[Outcome], None]:
-    """Write down the revision up to which objects may be old."""
+    """Record the revision up to which objects may be old."""
     if not found.verbs_of(resource).issuperset(_VERBS):
         shown = f"{resource.group}/{resource.version}, Resource={resource.name}"
         wanted = f"[{' '.join(_VERBS)}]"
@@ -148,7 +148,7 @@ def _set_limit(
 def _migrate(
     migration: Object, resource: ResourceType, now_s: float
 ) -> Generator[Step, list[Outcome], None]:
-    """Write all objects that may be old."""
+    """Rewrite all objects that may be old."""
     limit = int(migration["status"]["resourceVersion"])
     listed = yield from do(ListLive(resource, metadata_only=True))
     old = [each for each in listed["items"] if int(each["metadata"]["resourceVersion"]) <= limit]
@@ -183,7 +183,7 @@ def _touch(resource: ResourceType, obj: Object) -> Patch:
 def _broken_off(
     migration: Object, error: Exception, code: int, counts: tuple[int, int], now_s: float
 ) -> Generator[Step, list[Outcome], None]:
-    """Tell of an object that cannot be written; raises what may go another time."""
+    """Report an object that cannot be written; raises errors that may go away."""
     left, total = counts
     if code in _TRANSIENT or isinstance(error, UnreachableError):
         message = f"{_running_message(left, total)}; transient error: {error}"
@@ -207,19 +207,19 @@ def _write(
 ) -> Generator[Step, list[Outcome], None]:
     """Set conditions, each in its place."""
     status = migration.get("status") or {}
-    known = list(status.get("conditions") or ())
+    updated = list(status.get("conditions") or ())
     for type_, value, reason, message in rows:
         new: Object = {
-            **(conditions.find(known, type_) or {}),
+            **(conditions.find(updated, type_) or {}),
             "type": type_,
             "status": value,
             "reason": reason,
             "message": message,
             "lastTransitionTime": time_text(now_s),
         }
-        known = conditions.set_condition(known, new)
-    if known != (status.get("conditions") or []):
-        changed = {**migration, "status": {**status, "conditions": known}}
+        updated = conditions.set_condition(updated, new)
+    if updated != (status.get("conditions") or []):
+        changed = {**migration, "status": {**status, "conditions": updated}}
         yield from do(Update(STORAGE_VERSION_MIGRATIONS, changed, "status"))
 
 
@@ -236,16 +236,19 @@ def _running_message(left: int = 0, total: int = 0) -> str:
 
 
 def _definition(migration: Object) -> Generator[Step, list[Outcome], Object | None]:
-    """Return the definition of the migrated resource; None: it is no custom one."""
+    """Return the definition of the migrated resource; None: it is not a custom one."""
     name = "{resource}.{group}".format(**_group_resource(migration))
     [found] = yield [Get(CUSTOM_RESOURCE_DEFINITIONS, "", name)]
     return None if found.is_not_found else found.result()
 
 
 def _tell_definition(
-    definition: Object, told: tuple[str, str, str], now_s: float, stored: Sequence[str] = ()
+    definition: Object,
+    new_condition: tuple[str, str, str],
+    now_s: float,
+    stored: Sequence[str] = (),
 ) -> Generator[Step, list[Outcome], None]:
-    value, reason, message = told
+    value, reason, message = new_condition
     meta = definition["metadata"]
     condition = {
         "type": "StorageMigrating",
@@ -295,7 +298,7 @@ def _is_over(migration: Object) -> bool:
 
 
 def _is_next(migration: Object, view: View) -> bool:
-    """Whether no other migration of the resource runs or waits for longer."""
+    """Whether no other migration of the resource runs or has waited for longer."""
     for other in view.list(STORAGE_VERSION_MIGRATIONS):
         if _group_resource(other) != _group_resource(migration):
             continue

@@ -45,14 +45,14 @@ class TrustBundlePublisher(BaseController):
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin although there may be no bundle."""
+        """Start even without a bundle."""
         return (_ALL,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for all bundles of the signer."""
-        known = view.get(CLUSTER_TRUST_BUNDLES, self._name)
+        published = view.get(CLUSTER_TRUST_BUNDLES, self._name)
         spec = {"signerName": SIGNER, "trustBundle": self._bundle}
-        if known is None:
+        if published is None:
             obj = {
                 "apiVersion": CLUSTER_TRUST_BUNDLES.api_version,
                 "kind": CLUSTER_TRUST_BUNDLES.kind,
@@ -60,8 +60,8 @@ class TrustBundlePublisher(BaseController):
                 "spec": spec,
             }
             yield from do(Create(CLUSTER_TRUST_BUNDLES, "", obj))
-        elif known["spec"].get("trustBundle") != self._bundle:
-            yield from do(Update(CLUSTER_TRUST_BUNDLES, {**known, "spec": spec}))
+        elif published["spec"].get("trustBundle") != self._bundle:
+            yield from do(Update(CLUSTER_TRUST_BUNDLES, {**published, "spec": spec}))
         outcomes = yield [
             Delete(CLUSTER_TRUST_BUNDLES, "", each["metadata"]["name"], each["metadata"]["uid"])
             for each in view.list(CLUSTER_TRUST_BUNDLES)

@@ -1,1 +1,1 @@
-"""Controllers of what services send to."""
+"""Controllers of Services and their endpoints."""

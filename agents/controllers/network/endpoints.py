@@ -2,7 +2,7 @@
 
     pods that the service selects ─► an address and a port each ─► repacked ─► create or update
 
-Endpoints of a service without a selector are somebody else's. Pods that are being deleted are left
+Endpoints of a service without a selector belong to others. Pods that are being deleted are left
 out. At the start Endpoints are looked for whose service is gone.
 """
 

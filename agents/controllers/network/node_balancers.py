@@ -1,11 +1,11 @@
-"""Services of type LoadBalancer get the addresses of nodes, where no cloud gives them others.
+"""Services of type LoadBalancer get the addresses of nodes, without a cloud provider.
 
     service ─► ready nodes ─► status.loadBalancer.ingress     unless another Service has the port
 
-The proxy of every node leads what comes for these addresses to the Service. A node writes its own
-addresses: what is no address of a machine, or is in a range of pods, is left out. Services of
-another class are left to it. Ports that nodes need for themselves are given to nobody, and a port
-goes to the Service that is oldest; the others wait, and an Event says for whom.
+The proxy of every node forwards traffic for these addresses to the Service. A node writes its own
+addresses: those that cannot be a machine's, or are in a range of pods, are left out. Services of
+another class are ignored. Ports that nodes need for themselves are never assigned, and a port
+goes to the oldest Service; the others wait, and an Event names it.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -43,7 +43,7 @@ class NodeBalancers(BaseController):
     """Gives addresses of nodes."""
 
     def __init__(self, kept_ports: frozenset[int] = KEPT_PORTS) -> None:
-        """kept_ports: given to nobody."""
+        """kept_ports: never assigned."""
         self._kept_ports = kept_ports
         self.identity: Identity = Identity("node-balancer-controller", _NAME, _NAME)
         # A port that one Service gives up may be another's, and a node concerns all of them.
@@ -75,7 +75,7 @@ class NodeBalancers(BaseController):
         return None
 
     def _claim(self, service: Object, taken: dict[tuple[int, str], str]) -> str:
-        """Take the ports of a Service; return why it cannot have them."""
+        """Claim the ports of a Service; return why they are not available."""
         wanted = [(each["port"], each.get("protocol", "TCP")) for each in service["spec"]["ports"]]
         for port, protocol in wanted:
             if port in self._kept_ports and protocol == "TCP":
@@ -112,7 +112,7 @@ def _age(obj: Object) -> tuple[str, str]:
 
 def _addresses(nodes: Iterable[Object]) -> list[str]:
     """Return where nodes are reached that can be sent to."""
-    found: set[str] = set()
+    addresses: set[str] = set()
     pods: list[IPv4Network | IPv6Network] = []
     for node in sorted(nodes, key=_age):  # ranges of a newer node take nothing from an older one
         status, meta = node.get("status") or {}, node["metadata"]
@@ -120,8 +120,8 @@ def _addresses(nodes: Iterable[Object]) -> list[str]:
         if EXCLUDED in (meta.get("labels") or {}) or not _is_ready(status):
             continue
         own = _internal_addresses(status)
-        found.update(each for each in own if not any(ip_address(each) in pod for pod in pods))
-    return sorted(found)
+        addresses.update(each for each in own if not any(ip_address(each) in pod for pod in pods))
+    return sorted(addresses)
 
 
 def _internal_addresses(status: Object) -> list[str]:

@@ -1,6 +1,6 @@
 """The order of ports in Endpoints and EndpointSlices: that of a hash of each, as upstream has it.
 
-The order means nothing, but lists that are sorted alike are equal when their ports are, whoever
+The order means nothing, but lists with the same order are equal when their ports are, whoever
 wrote them.
 """
 

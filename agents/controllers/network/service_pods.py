@@ -87,7 +87,7 @@ def port_of(pod: Object, port: Object) -> int | None:
 
 
 def has_address(service: Object) -> bool:
-    """Whether a service has an address of its own."""
+    """Whether a Service has a cluster IP."""
     return service["spec"].get("clusterIP", "") not in ("", NO_ADDRESS)
 
 
@@ -135,7 +135,7 @@ def _traits(pod: Object) -> tuple[object, ...]:
 
 
 class TriggerTimes:
-    """When what changed last became so, for each service: the oldest of what is new."""
+    """The trigger time of each Service: the oldest of the new changes."""
 
     def __init__(self) -> None:
         self._known: dict[str, dict[str, str]] = {}

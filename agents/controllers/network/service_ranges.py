@@ -69,7 +69,7 @@ class ServiceRanges(BaseController):
         is_protected = _FINALIZER in (service_cidr["metadata"].get("finalizers") or ())
         if is_deleting(service_cidr):
             if _is_needed(service_cidr, view):
-                yield from _tell(service_cidr, _TERMINATING, now_s)
+                yield from _set_ready(service_cidr, _TERMINATING, now_s)
                 return None
             deleted_s = seconds_of(service_cidr["metadata"]["deletionTimestamp"]) or 0.0
             if now_s < deleted_s + _GRACE_S:
@@ -80,7 +80,7 @@ class ServiceRanges(BaseController):
         if not is_protected:
             yield from _patch(key, {"finalizers": [_FINALIZER]})
         try:
-            yield from _tell(service_cidr, _READY, now_s)
+            yield from _set_ready(service_cidr, _READY, now_s)
         except ApiError:
             text = "The ServiceCIDR Status can not be set to Ready=True"
             yield [Record(service_cidr, "Warning", "KubernetesServiceCIDRError", text)]
@@ -95,13 +95,13 @@ def _patch(name: str, metadata: Object) -> Generator[Step, list[Outcome], None]:
         outcome.result()
 
 
-def _tell(
-    found: Object, told: tuple[str, str, str], now_s: float
+def _set_ready(
+    address: Object, new_condition: tuple[str, str, str], now_s: float
 ) -> Generator[Step, list[Outcome], None]:
     """Set the condition Ready."""
-    status, reason, message = told
-    known = conditions.find((found.get("status") or {}).get("conditions"), "Ready")
-    if known is not None and told == (
+    status, reason, message = new_condition
+    known = conditions.find((address.get("status") or {}).get("conditions"), "Ready")
+    if known is not None and new_condition == (
         known["status"],
         known.get("reason", ""),
         known.get("message", ""),
@@ -114,7 +114,7 @@ def _tell(
         "message": message,
         "lastTransitionTime": time_text(now_s),
     }
-    name = found["metadata"]["name"]
+    name = address["metadata"]["name"]
     applied = {
         "apiVersion": SERVICE_CIDRS.api_version,
         "kind": SERVICE_CIDRS.kind,
@@ -128,17 +128,17 @@ def _networks(found: Object) -> list[Network]:
     return [ipaddress.ip_network(each, strict=False) for each in found["spec"].get("cidrs") or ()]
 
 
-def _is_needed(found: Object, view: View) -> bool:
+def _is_needed(ip_address: Object, view: View) -> bool:
     """Whether an address in use is in this range alone."""
     others = [
         network
         for each in view.list(SERVICE_CIDRS)
-        if each["metadata"]["name"] != found["metadata"]["name"] and not is_deleting(each)
+        if each["metadata"]["name"] != ip_address["metadata"]["name"] and not is_deleting(each)
         for network in _networks(each)
     ]
     own = [
         network
-        for network in _networks(found)
+        for network in _networks(ip_address)
         if not any(_contains(other, network) for other in others)
     ]
     if not own:

@@ -78,7 +78,7 @@ def _subset_key(subset: Object) -> tuple[object, ...]:
 
 
 def are_equal(left: Iterable[Object], right: Iterable[Object]) -> bool:
-    """Whether subsets are the same, but for versions of pods."""
+    """Whether subsets are the same, except for versions of pods."""
     return [_bare(each) for each in left] == [_bare(each) for each in right]
 
 

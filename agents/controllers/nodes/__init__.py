@@ -1,1 +1,1 @@
-"""Controllers of nodes and of the pods that nodes leave behind."""
+"""Controllers of nodes and of pods on lost nodes."""

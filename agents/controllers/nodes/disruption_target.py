@@ -1,4 +1,4 @@
-"""The condition DisruptionTarget, which says why the control plane ends a pod."""
+"""The pod condition DisruptionTarget: why the control plane ends a pod."""
 
 from typing import Any, Final, TypeAlias
 
@@ -15,16 +15,16 @@ _TYPE: Final = "DisruptionTarget"
 
 def new_condition(pod: Object, reason: str, message: str, now_s: float) -> Object | None:
     """Return the condition to be set; None: the pod has it."""
-    known = conditions.find((pod.get("status") or {}).get("conditions"), _TYPE)
+    condition = conditions.find((pod.get("status") or {}).get("conditions"), _TYPE)
     generation = pod["metadata"].get("generation", 0)
-    wanted: Object = {"type": _TYPE, "status": "True", "reason": reason, "message": message}
+    desired: Object = {"type": _TYPE, "status": "True", "reason": reason, "message": message}
     if generation:
-        wanted["observedGeneration"] = generation
-    if known is not None and wanted.items() <= known.items():
+        desired["observedGeneration"] = generation
+    if condition is not None and desired.items() <= condition.items():
         return None
     now = time_text(now_s)
-    wanted["lastTransitionTime"] = conditions.transition_time(known, "True", now)
-    return wanted
+    desired["lastTransitionTime"] = conditions.transition_time(condition, "True", now)
+    return desired
 
 
 def status_patch(pod: Object, status: Object) -> Patch:

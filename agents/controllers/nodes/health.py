@@ -1,7 +1,7 @@
-"""Whether nodes report: their Ready condition's heartbeat, or their Lease, moves.
+"""Whether nodes report: changes of their Ready condition's heartbeat, or of their Lease.
 
-Times in objects are the node's; only that they change is of interest. When they last did is told by
-the clock here.
+Times in objects are the node's; only their changes matter. The local clock measures the time since
+the last change.
 """
 
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -17,12 +17,12 @@ _WATCHED: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 class _Observation(NamedTuple):
-    """What was last seen of a node."""
+    """The last observation of a node."""
 
     heartbeat: str | None
-    """Of the Ready condition; None: it had none."""
+    """The heartbeat of the Ready condition; None: there is none."""
     renewed: str
-    """When its Lease was renewed."""
+    """The renew time of its Lease."""
     lease_version: str
     probed_s: float
 
@@ -39,25 +39,25 @@ class Health:
         self._seen.pop(name, None)
 
     def give_time(self, name: str, now_s: float) -> None:
-        """Take a node as heard of just now."""
+        """Treat a node as just heard from."""
         if name in self._seen:
             self._seen[name] = self._seen[name]._replace(probed_s=now_s)
 
     def is_silent(self, node: Object, lease: Object | None, now_s: float) -> bool:
-        """Take what is known of a node, and tell whether it has been silent for too long."""
+        """Record the state of a node, and return whether it has been silent for too long."""
         name = node["metadata"]["name"]
         ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
-        seen = self._probe(node, ready, now_s)
+        observation = self._probe(node, ready, now_s)
         spec = (lease or {}).get("spec") or {}
         renewed = spec.get("renewTime") or ""
         # One form of time: the order of texts is that of moments.
-        if lease is not None and (not seen.lease_version or renewed > seen.renewed):
+        if lease is not None and (not observation.lease_version or renewed > observation.renewed):
             version = lease["metadata"]["resourceVersion"]
-            seen = _Observation(seen.heartbeat, renewed, version, now_s)
-        self._seen[name] = seen
+            observation = _Observation(observation.heartbeat, renewed, version, now_s)
+        self._seen[name] = observation
         options = self._options
         grace_s = options.startup_grace_period_s if ready is None else options.grace_period_s
-        return now_s > seen.probed_s + grace_s
+        return now_s > observation.probed_s + grace_s
 
     def lease_version(self, name: str) -> str:
         """Return the version of the Lease that was last counted; empty: none was."""
@@ -65,21 +65,21 @@ class Health:
         return seen.lease_version if seen is not None else ""
 
     def record_unknown(self, node: Object) -> None:
-        """Take a node whose conditions were set to Unknown: that is no sign of it."""
+        """Record that a node's conditions were set to Unknown, which is not a heartbeat."""
         name = node["metadata"]["name"]
         ready = conditions.find(node["status"]["conditions"], "Ready") or {}
         self._seen[name] = self._seen[name]._replace(heartbeat=ready.get("lastHeartbeatTime", ""))
 
     def _probe(self, node: Object, ready: Object | None, now_s: float) -> _Observation:
-        seen = self._seen.get(node["metadata"]["name"])
+        observation = self._seen.get(node["metadata"]["name"])
         heartbeat = None if ready is None else ready.get("lastHeartbeatTime", "")
-        if seen is None:
+        if observation is None:
             created_s = seconds_of(node["metadata"]["creationTimestamp"])
             probed_s = created_s if ready is None and created_s is not None else now_s
             return _Observation(heartbeat, "", "", probed_s)
-        if seen.heartbeat != heartbeat:
-            return seen._replace(heartbeat=heartbeat, probed_s=now_s)
-        return seen
+        if observation.heartbeat != heartbeat:
+            return observation._replace(heartbeat=heartbeat, probed_s=now_s)
+        return observation
 
 
 def with_unknown(node: Object, now_s: float) -> Object:
@@ -87,19 +87,19 @@ def with_unknown(node: Object, now_s: float) -> Object:
     status = node.get("status") or {}
     updated = list(status.get("conditions") or ())
     for type_ in _WATCHED:
-        known = conditions.find(updated, type_)
+        condition = conditions.find(updated, type_)
         new = {
             "type": type_,
             "status": "Unknown",
             "lastTransitionTime": time_text(now_s),
         }
-        if known is None:
+        if condition is None:
             new["lastHeartbeatTime"] = node["metadata"]["creationTimestamp"]
             new["reason"] = "NodeStatusNeverUpdated"
             new["message"] = "Kubelet never posted node status."
             updated.append(new)
-        elif known["status"] != "Unknown":
+        elif condition["status"] != "Unknown":
             new["reason"] = "NodeStatusUnknown"
             new["message"] = "Kubelet stopped posting node status."
-            updated[updated.index(known)] = {**known, **new}
+            updated[updated.index(condition)] = {**condition, **new}
     return {**node, "status": {**status, "conditions": updated}}

@@ -1,4 +1,4 @@
-"""Node lifecycle: nodes that fall silent become Unknown, are tainted, and their pods unready.
+"""Node lifecycle: silent nodes become Unknown and are tainted, and their pods unready.
 
     every few seconds: heartbeats and Leases ─► conditions Unknown ─► NoExecute taints, at a rate
     at each change:    conditions ─► NoSchedule taints; labels of older names
@@ -6,7 +6,7 @@
 Keys: `monitor` (all nodes), `taint` (the nodes that wait for a NoExecute taint), `node/<name>`,
 `pod/<namespace>/<name>` (a pod that came to a node which is not ready).
 
-Before a node is told silent its Lease is read from the server: a watch that lags behind must not
+Before a node is marked Unknown its Lease is read from the server: a watch that lags behind must not
 empty nodes.
 """
 
@@ -104,11 +104,11 @@ class NodeLifecycle(BaseController):
         self._zones = Zones(options)
         self._known: dict[str, Object] = {}
         self._unmarked: set[str] = set()
-        """Nodes that are not ready, with pods that could not be told so."""
+        """Nodes that are not ready, with pods that could not be marked so."""
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin to watch over all."""
+        """Start with all nodes."""
         return (_MONITOR, _TAINT)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -153,7 +153,7 @@ class NodeLifecycle(BaseController):
             yield [Enqueue((_TAINT,))]
 
     def _meet(self, nodes: Sequence[Object], now_s: float) -> Generator[Step, list[Outcome], None]:
-        """Tell of nodes that came and went."""
+        """Record events for new and removed nodes."""
         names = {node["metadata"]["name"]: node for node in nodes}
         for name, node in names.items():
             self._zones.of(node)
@@ -211,14 +211,14 @@ class NodeLifecycle(BaseController):
         if _ready(wanted) == _ready(node):
             return node
         [outcome] = yield [Update(NODES, wanted, "status")]
-        told = outcome.result()
-        self._health.record_unknown(told)
-        return told
+        marked = outcome.result()
+        self._health.record_unknown(marked)
+        return marked
 
     def _follow_condition(
         self, node: Object, status: str, now_s: float
     ) -> Generator[Step, list[Outcome], None]:
-        """Have a node tainted, or not any more, as its Ready condition says."""
+        """Add or remove the taints of a node as its Ready condition says."""
         if status == "True":
             yield from self._mark_reachable(node, now_s)
             return
@@ -259,7 +259,7 @@ class NodeLifecycle(BaseController):
     def _look_at_pod(
         self, key: str, view: View, now_s: float
     ) -> Generator[Step, list[Outcome], None]:
-        """Tell a pod unready that came to a node which is."""
+        """Mark a pod unready that was bound to a node which is."""
         pod = view.get(PODS, key)
         node = None if pod is None else view.get(NODES, pod["spec"].get("nodeName", ""))
         if pod is None or node is None or node["metadata"]["name"] not in self._known:
@@ -281,7 +281,7 @@ def _taint_for(status: str) -> tuple[Taint, Taint]:
 def _try_taints(
     node: Object, added: Sequence[Taint], removed: Sequence[Taint], now_s: float
 ) -> Generator[Step, list[Outcome], bool]:
-    """Change taints; False: it did not work, and is tried again in the next round."""
+    """Change taints; False: it failed, and is retried in the next round."""
     try:
         yield from change_taints(node, added, removed, now_s)
     except (ApiError, UnreachableError):

@@ -1,4 +1,4 @@
-"""Pod garbage: pods that nobody will remove any more.
+"""Pod garbage: pods that no other part of the cluster will remove.
 
 ended pods beyond a number: those evicted first, then the oldest
 deleted pods on nodes that are taken out of service
@@ -114,7 +114,7 @@ def _out_of_service(pods: Iterable[Object], view: View) -> list[Object]:
 def _remove_all(
     pods: Iterable[Object], why: str | None, now_s: float
 ) -> Generator[Step, list[Outcome], list[Exception]]:
-    """Remove pods; those that cannot be are no reason to keep the others."""
+    """Delete pods; failures do not affect the others."""
     failures: list[Exception] = []
     for pod in pods:
         failure = yield from _remove(pod, why, now_s)

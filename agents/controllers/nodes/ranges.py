@@ -1,4 +1,4 @@
-"""Node IPAM: every node has a range of addresses for its pods, of each family of the cluster's.
+"""Node IPAM: allocates a range of pod addresses of each family to every node.
 
     cluster 10.244.0.0/16, nodes /24  ─►  10.244.0.0/24, 10.244.1.0/24, …
 
@@ -40,11 +40,11 @@ class Blocks:
 
     @property
     def is_full(self) -> bool:
-        """Whether no part is free."""
+        """Whether all parts are used."""
         return sum(1 for times in self._taken.values() if times > 0) >= self._count
 
     def take_next(self) -> str:
-        """Take the next free part, which there must be."""
+        """Allocate the next free part, which must exist."""
         for offset in range(self._count):
             index = (self._next + offset) % self._count
             if not self._taken[index]:
@@ -55,7 +55,7 @@ class Blocks:
         raise AssertionError(f"{self.whole} has no part left")
 
     def occupy(self, other: Network) -> None:
-        """Take the parts that a range overlaps."""
+        """Mark the parts that a range overlaps as used."""
         for index in self._parts(other):
             self._taken[index] += 1
 

@@ -42,7 +42,7 @@ class _Eviction(NamedTuple):
     """A pod that is to be deleted."""
 
     at_s: float
-    is_told: bool = False
+    is_recorded: bool = False
     is_done: bool = False
 
 
@@ -53,7 +53,6 @@ class TaintEviction(BaseController):
     indexes: Sequence[Index] = (Index(PODS, PODS_OF_NODE, nodes_of_pod),)
 
     def __init__(self) -> None:
-        """Know no tainted node yet."""
         name = "taint-eviction-controller"
         self.identity: Identity = Identity(name, "node-controller", name)
         self.watches: Sequence[Watch] = (
@@ -78,25 +77,25 @@ class TaintEviction(BaseController):
     def _look_at(
         self, key: str, pod: Object, view: View, now_s: float
     ) -> Generator[Step, list[Outcome], Again | None]:
-        known = self._evictions.get(key)
-        if known is not None and known.is_done and is_deleting(pod):
+        scheduled = self._evictions.get(key)
+        if scheduled is not None and scheduled.is_done and is_deleting(pod):
             return None
         node = view.get(NODES, pod["spec"].get("nodeName") or "")
         if node is None:
-            return None if known is None else (yield from self._when_due(key, known, now_s))
+            return None if scheduled is None else (yield from self._when_due(key, scheduled, now_s))
         taints = [each for each in taints_of(node) if each["effect"] == NO_EXECUTE]
         tolerated_s = _tolerated_s(pod, taints) if taints else None
         if tolerated_s is None:
             yield from self._cancel(key)
             return None
         if tolerated_s <= 0:
-            if known is None or not known.is_told:
+            if scheduled is None or not scheduled.is_recorded:
                 yield from self._cancel(key)
-                self._evictions[key] = known = _Eviction(now_s)
-            return (yield from self._when_due(key, known, now_s))
-        if known is None or known.is_done:
-            self._evictions[key] = known = _Eviction(now_s + tolerated_s)
-        return (yield from self._when_due(key, known, now_s))
+                self._evictions[key] = scheduled = _Eviction(now_s)
+            return (yield from self._when_due(key, scheduled, now_s))
+        if scheduled is None or scheduled.is_done:
+            self._evictions[key] = scheduled = _Eviction(now_s + tolerated_s)
+        return (yield from self._when_due(key, scheduled, now_s))
 
     def _when_due(
         self, key: str, eviction: _Eviction, now_s: float
@@ -105,16 +104,16 @@ class TaintEviction(BaseController):
             return None
         if eviction.at_s > now_s:
             return Again(eviction.at_s - now_s)
-        if not eviction.is_told:
-            self._evictions[key] = eviction._replace(is_told=True)
+        if not eviction.is_recorded:
+            self._evictions[key] = eviction._replace(is_recorded=True)
             yield [_pod_event(key, f"Marking for deletion Pod {key}")]
         yield from _evict(*split_key(key), now_s)
-        self._evictions[key] = eviction._replace(is_told=True, is_done=True)
+        self._evictions[key] = eviction._replace(is_recorded=True, is_done=True)
         return None
 
     def _cancel(self, key: str) -> Generator[Step, list[Outcome], None]:
         eviction = self._evictions.pop(key, None)
-        if eviction is not None and not eviction.is_told:
+        if eviction is not None and not eviction.is_recorded:
             yield [_pod_event(key, f"Cancelling deletion of Pod {key}")]
 
 

@@ -15,7 +15,7 @@ from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Object: TypeAlias = dict[str, Any]
 Taint: TypeAlias = tuple[str, str]
-"""Key and effect; they tell a taint from others."""
+"""Key and effect, which identify a taint."""
 
 NO_EXECUTE: Final = "NoExecute"
 NO_SCHEDULE: Final = "NoSchedule"
@@ -29,7 +29,7 @@ def taints_of(node: Object) -> list[Object]:
 
 
 def name_of(taint: Object) -> Taint:
-    """Return what tells a taint from others."""
+    """Return the key and effect, which identify a taint."""
     return taint["key"], taint["effect"]
 
 
@@ -46,19 +46,19 @@ def change_taints(
     current = node
     for attempt in range(_TRIES):
         known = taints_of(current)
-        kept = [each for each in known if name_of(each) not in gone]
-        names = {name_of(each) for each in kept}
+        remaining = [each for each in known if name_of(each) not in gone]
+        names = {name_of(each) for each in remaining}
         new = [
             {"key": key, "effect": effect, "timeAdded": time_text(now_s)}
             for key, effect in added
             if (key, effect) not in names
         ]
-        if not new and len(kept) == len(known):
+        if not new and len(remaining) == len(known):
             return current
         meta = current["metadata"]
         body = {
             "metadata": {"resourceVersion": meta["resourceVersion"]},
-            "spec": {"taints": [*kept, *new] or None},
+            "spec": {"taints": [*remaining, *new] or None},
         }
         try:
             return (yield from do(Patch(NODES, "", meta["name"], body, STRATEGIC_MERGE_PATCH)))

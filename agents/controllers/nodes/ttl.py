@@ -1,4 +1,4 @@
-"""TTL: tells nodes how long they may keep Secrets and ConfigMaps, by the size of the cluster.
+"""TTL: annotates nodes with how long to cache Secrets and ConfigMaps, by the size of the cluster.
 
 The size at which it goes down is below the one at which it went up, so that it does not flap.
 """
@@ -37,7 +37,7 @@ class TtlController(BaseController):
     """Keeps the annotation of nodes."""
 
     def __init__(self) -> None:
-        """Begin with a small cluster."""
+        """Start with a small cluster."""
         self.identity: Identity = Identity("ttl-controller", "ttl-controller", "ttl-controller")
         self.watches: Sequence[Watch] = (Watch(NODES, self._keys),)
         self._band = 0

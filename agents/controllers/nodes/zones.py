@@ -1,4 +1,4 @@
-"""Zones of nodes: how many of a zone are lost, and how fast its nodes may then be emptied.
+"""Zones of nodes: their state by the share of unready nodes, and their eviction rates.
 
 normal                0.1 nodes a second
 partly disrupted      0.01 in a large zone, none in a small one
@@ -21,7 +21,7 @@ _PARTIAL_MIN: Final = 3
 
 
 class State(Enum):
-    """How a zone is."""
+    """The state of a zone."""
 
     INITIAL = "Initial"
     NORMAL = "Normal"
@@ -30,7 +30,7 @@ class State(Enum):
 
 
 class Change(Enum):
-    """What befell all zones together."""
+    """The change of all zones together."""
 
     NONE = 0
     ALL_LOST = 1
@@ -47,7 +47,7 @@ def zone_of(node: Object) -> str:
 
 
 def counts(node: Object) -> bool:
-    """Whether a node counts when its zone is judged."""
+    """Whether a node counts for the state of its zone."""
     return _EXCLUDED not in (node["metadata"].get("labels") or {})
 
 
@@ -62,7 +62,7 @@ class Zone:
         self._filled_s = 0.0
 
     def take(self, now_s: float) -> bool:
-        """Take the right to taint a node; False: not yet."""
+        """Take a token to taint a node; False: not yet."""
         self._fill(now_s)
         if self._tokens < 1.0:
             return False
@@ -109,7 +109,7 @@ class Zones:
         return list(self._zones.values())
 
     def judge(self, ready_by_zone: Mapping[str, list[bool]], now_s: float) -> Change:
-        """Take which counting nodes are ready; set states and rates."""
+        """Set states and rates by which nodes are ready."""
         states = {name: self._state(ready) for name, ready in ready_by_zone.items()}
         are_all_lost = all(state is State.FULL for state in states.values())
         were_all_lost = all(

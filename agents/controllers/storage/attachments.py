@@ -1,12 +1,12 @@
 """Attach-detach: VolumeAttachments for the CSI volumes that pods of a node use, and for no others.
 
     pod on a node, its volume of a driver that attaches ─► VolumeAttachment ─► the driver attaches
-    no such pod, and the node has it mounted no more    ─► deleted          ─► the driver detaches
+    no such pod, and the node has unmounted it          ─► deleted          ─► the driver detaches
 
 The node's status tells what is attached (`volumesAttached`, written here before anything is
 detached) and what is mounted (`volumesInUse`, written by its kubelet). What a node has mounted is
 detached nevertheless when it has been unready for six minutes, or is out of service. A volume that
-only one node may have waits until the other one has it no more.
+only one node may have waits until the other one has released it.
 
 Only what this made by its names is taken away. Keys: names of nodes.
 """
@@ -61,7 +61,7 @@ _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 _BY_NODE: Final = "attachments of a node"
 _BY_VOLUME: Final = "attachments of a volume"
 _MANAGED: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-"""Of a node whose kubelet leaves attaching to this."""
+"""The annotation of a node whose volumes this controller attaches."""
 _NAME: Final = re.compile("csi-[0-9a-f]{64}")
 _FORCED_AFTER_S: Final = 360.0
 _SHARED: Final = frozenset(("ReadWriteMany", "ReadOnlyMany"))
@@ -87,7 +87,7 @@ class AttachDetach(BaseController):
         """options: whether what an unready node has mounted is detached after a while."""
         self._forces: Final = options.forces_detach
         self._waiting: dict[str, float] = {}
-        """Since when attachments that nobody wants are still mounted, by name."""
+        """Since when unused attachments are still mounted, by name."""
         self.identity: Identity = Identity(
             "persistentvolume-attach-detach-controller",
             "attachdetach-controller",
@@ -120,7 +120,7 @@ class AttachDetach(BaseController):
         unwanted = [each for name, each in attachments.items() if name not in desired]
         going, again_s = self._detachable(node, unwanted, view, now_s)
         if node is not None:
-            yield from _tell(node, desired, attachments, going, view)
+            yield from _report_attached(node, desired, attachments, going, view)
         yield from _detach(going)
         return None if again_s is None else Again(again_s)
 
@@ -153,7 +153,7 @@ class AttachDetach(BaseController):
 def _attach(
     node: str, desired: Mapping[str, _Use], attachments: Mapping[str, Object], view: View
 ) -> _Steps:
-    """Ask for what is missing, and tell pods why they wait."""
+    """Create missing attachments, and record events for pods that wait."""
     for name, use in desired.items():
         pv_name = use.volume["metadata"]["name"]
         known = attachments.get(name)
@@ -171,14 +171,14 @@ def _attach(
                 made.result()
 
 
-def _tell(
+def _report_attached(
     node: Object,
     desired: Mapping[str, _Use],
     attachments: Mapping[str, Object],
     going: Sequence[Object],
     view: View,
 ) -> _Steps:
-    """Let the node's status tell what is attached and stays so, and pods that they have it."""
+    """Update the attached volumes in the node's status, and record events for pods."""
     leaving = {each["metadata"]["name"] for each in going}
     devices = {
         name: device
@@ -188,15 +188,15 @@ def _tell(
         and (each.get("status") or {}).get("attached")
         and (device := _device(each, view))
     }
-    told = {each["name"] for each in (node.get("status") or {}).get("volumesAttached") or ()}
-    if told == set(devices.values()):
+    in_status = {each["name"] for each in (node.get("status") or {}).get("volumesAttached") or ()}
+    if in_status == set(devices.values()):
         return
     listed = [{"name": each, "devicePath": ""} for each in sorted(devices.values())]
     body = {"status": {"volumesAttached": listed}}
     name = node["metadata"]["name"]
     yield from do(Patch(NODES, "", name, body, STRATEGIC_MERGE_PATCH, "status"))
     for name, device in devices.items():
-        if device not in told and (use := desired.get(name)) is not None:
+        if device not in in_status and (use := desired.get(name)) is not None:
             pv_name = use.volume["metadata"]["name"]
             text = f'AttachVolume.Attach succeeded for volume "{pv_name}" '
             yield _pod_events(use.pods, "Normal", "SuccessfulAttachVolume", text)
@@ -252,7 +252,7 @@ def _attachable(claim_key: str, view: View) -> Object | None:
 
 
 def _held_elsewhere(volume: Object, node: str, view: View) -> str:
-    """Return who has a volume of one node on another one; empty: nobody."""
+    """Return the other node that has a volume for one node; empty: none."""
     name, modes = volume["metadata"]["name"], volume["spec"].get("accessModes") or ()
     if not modes or not _SHARED.isdisjoint(modes):
         return ""
@@ -305,7 +305,7 @@ def _volume_name(attachment: Object) -> str:
 
 
 def _is_ours(attachment: Object, view: View) -> bool:
-    """Whether an attachment has the name that it gets here; of a volume that is gone, its form."""
+    """Whether an attachment has the name that it gets here; if the volume is gone, its form."""
     name, pv_name = attachment["metadata"]["name"], _volume_name(attachment)
     volume = view.get(PERSISTENT_VOLUMES, pv_name) if pv_name else None
     if volume is None or "csi" not in volume["spec"]:

@@ -1,4 +1,4 @@
-"""VolumeAttributesClasses that claims or volumes name are not removed before their time.
+"""Protection of VolumeAttributesClasses that claims or volumes use.
 
     finalizer kubernetes.io/vac-protection, until no claim and no volume names the class
 

@@ -1,11 +1,10 @@
-"""PV binder: binds claims to volumes, asks for new ones, and tells what became of those released.
+"""PV binder: binds claims to volumes, requests new ones, and handles released ones.
 
     claim ─► volume that fits ─► volume.claimRef ─► volume Bound ─► claim.volumeName ─► claim Bound
           └► none: its class's provisioner is asked; or it waits for a pod, or for a volume
 
-Each write is made again by whoever finds it missing, so a bind that breaks off is finished later.
-Volumes are provisioned and deleted by programs of others (CSI). What waits is looked at again from
-time to time.
+A missing write is repeated by the next sync, so an interrupted bind completes later. Volumes are
+provisioned and deleted by other programs (CSI). Pending claims are checked again periodically.
 
 Keys: `claim/<namespace>/<name>`, `volume/<name>`.
 """
@@ -213,7 +212,7 @@ class VolumeBinder(BaseController):
     def _provision(
         self, claim: Object, storage_class: Object | None
     ) -> Generator[Step, list[Outcome], None]:
-        """Have the provisioner of its class make a volume."""
+        """Request a volume from the provisioner of the claim's class."""
         if not self._options.provisions:
             return
         if storage_class is None:
@@ -240,7 +239,7 @@ class VolumeBinder(BaseController):
     # Binding.
 
     def _bind(self, volume: Object, claim: Object) -> Generator[Step, list[Outcome], None]:
-        """Write what is missing of a bind."""
+        """Complete a binding."""
         wanted = _with_claim(volume, claim)
         if wanted is not volume:
             volume = yield from do(Update(PERSISTENT_VOLUMES, wanted))
@@ -255,14 +254,14 @@ class VolumeBinder(BaseController):
     ) -> Generator[Step, list[Outcome], None]:
         status = claim.get("status") or {}
         spec = volume["spec"]
-        wanted = {**status, "phase": "Bound", "accessModes": spec.get("accessModes") or []}
+        desired = {**status, "phase": "Bound", "accessModes": spec.get("accessModes") or []}
         if status.get("phase") != "Bound" or not status.get("capacity"):
-            wanted["capacity"] = {"storage": spec["capacity"]["storage"]}
+            desired["capacity"] = {"storage": spec["capacity"]["storage"]}
         attributes = spec.get("volumeAttributesClassName")
         if attributes and status.get("phase") != "Bound":
-            wanted["currentVolumeAttributesClassName"] = attributes
-        if wanted != status:
-            yield from do(Update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": wanted}, "status"))
+            desired["currentVolumeAttributesClassName"] = attributes
+        if desired != status:
+            yield from do(Update(PERSISTENT_VOLUME_CLAIMS, {**claim, "status": desired}, "status"))
 
     def _set_claim_phase(self, claim: Object, phase: str) -> Generator[Step, list[Outcome], None]:
         status = dict(claim.get("status") or {})
@@ -324,7 +323,7 @@ class VolumeBinder(BaseController):
         yield from self._set_volume_phase(freed, "Available")
 
     def _release(self, volume: Object) -> Generator[Step, list[Outcome], None]:
-        """Take a volume whose claim is gone."""
+        """Release a volume whose claim is gone."""
         if (volume.get("status") or {}).get("phase") not in _OVER:
             volume = yield from self._set_volume_phase(volume, "Released")
         policy = volume["spec"].get("persistentVolumeReclaimPolicy")

@@ -1,4 +1,4 @@
-"""Ephemeral volumes: the claims that pods bring templates of, owned by their pods."""
+"""Generic ephemeral volumes: claims from templates in pods, owned by their pods."""
 
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any, Final, TypeAlias
@@ -70,17 +70,17 @@ class EphemeralVolumes(BaseController):
             return
         template = volume["ephemeral"]["volumeClaimTemplate"]
         meta = template.get("metadata") or {}
-        made: Object = {
+        metadata: Object = {
             "name": name,
             "ownerReferences": [controller_reference({**pod, "apiVersion": "v1", "kind": "Pod"})],
         }
         for each in ("labels", "annotations"):
             if meta.get(each):
-                made[each] = dict(meta[each])
+                metadata[each] = dict(meta[each])
         obj = {
             "apiVersion": "v1",
             "kind": "PersistentVolumeClaim",
-            "metadata": made,
+            "metadata": metadata,
             "spec": template["spec"],
         }
         [outcome] = yield [Create(PERSISTENT_VOLUME_CLAIMS, namespace, obj)]

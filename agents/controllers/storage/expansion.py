@@ -1,4 +1,4 @@
-"""Expansion: tells of bound claims that are to grow that somebody else makes their volumes grow."""
+"""Expansion: records an event for bound claims whose volumes an external resizer expands."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias

@@ -1,4 +1,4 @@
-"""Finalizers that protect: put on an object, and taken off once nothing needs it any more."""
+"""Protection finalizers: added to an object, and removed once it is unused."""
 
 from collections.abc import Generator
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ def hold(
 def let_go(
     resource: ResourceType, obj: Object, finalizer: str
 ) -> Generator[Step, list[Outcome], None]:
-    """Take a finalizer off an object; raises a refusal."""
+    """Remove a finalizer of an object; raises a refusal."""
     rest = [each for each in finalizers_of(obj) if each != finalizer]
     meta = {**obj["metadata"], "finalizers": rest}
     yield from do(Update(resource, {**obj, "metadata": meta}))

@@ -1,10 +1,10 @@
-"""Protection: claims that pods use, and volumes that are bound, are not removed before their time.
+"""Protection of claims that pods use, and of bound volumes, from deletion.
 
     claim:  finalizer kubernetes.io/pvc-protection, until no scheduled pod uses it
     volume: finalizer kubernetes.io/pv-protection, until it is not bound
 
-That no pod uses a claim is asked of the server before it is let go. Bound claims tell by the
-condition `Unused` whether a pod that has not ended refers to them.
+Before a claim is released the server is asked whether a pod uses it. The condition
+`Unused` of bound claims shows whether a pod that has not ended refers to them.
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -67,28 +67,28 @@ class ClaimProtection(BaseController):
         claim = view.get(PERSISTENT_VOLUME_CLAIMS, key)
         if claim is None:
             return None
-        known = view.by_index(PODS, CLAIMS_INDEX, key)
+        pods = view.by_index(PODS, CLAIMS_INDEX, key)
         if is_deleting(claim):
             if _CLAIM_FINALIZER in finalizers_of(claim):
-                is_used = yield from _is_used(claim, known, _holds)
+                is_used = yield from _is_used(claim, pods, _holds)
                 if not is_used:
                     yield from let_go(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
             return None
         if (claim.get("status") or {}).get("phase") == "Bound":
-            is_used = yield from _is_used(claim, known, _refers)
-            claim = yield from self._tell(claim, now_s, is_used=is_used)
+            is_used = yield from _is_used(claim, pods, _refers)
+            claim = yield from self._set_condition(claim, now_s, is_used=is_used)
         if _CLAIM_FINALIZER not in finalizers_of(claim):
             yield from hold(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
         return None
 
-    def _tell(
+    def _set_condition(
         self, claim: Object, now_s: float, *, is_used: bool
     ) -> Generator[Step, list[Outcome], Object]:
         """Keep the condition; return the claim as it is then."""
         status, reason, message = _USED if is_used else _NOT_USED
         updated = list(claim["status"].get("conditions") or ())
-        known = conditions.find(updated, _UNUSED)
-        if known is not None and (known["status"] == "True") == (status == "True"):
+        condition = conditions.find(updated, _UNUSED)
+        if condition is not None and (condition["status"] == "True") == (status == "True"):
             return claim
         new = {
             "type": _UNUSED,
@@ -97,10 +97,10 @@ class ClaimProtection(BaseController):
             "reason": reason,
             "message": message,
         }
-        if known is None:
+        if condition is None:
             updated.append(new)
         else:
-            updated[updated.index(known)] = new
+            updated[updated.index(condition)] = new
         wanted = {**claim, "status": {**claim["status"], "conditions": updated}}
         return (yield from do(Update(PERSISTENT_VOLUME_CLAIMS, wanted, "status")))
 
@@ -133,7 +133,7 @@ class VolumeProtection(BaseController):
 def _is_used(
     claim: Object, known: Iterable[Object], uses: _Uses
 ) -> Generator[Step, list[Outcome], bool]:
-    """Tell whether a pod uses a claim; that none does is asked of the server."""
+    """Return whether a pod uses a claim; if none does, the server is asked to make sure."""
     if any(uses(pod, claim) for pod in known):
         return True
     listed = yield from do(ListLive(PODS, claim["metadata"]["namespace"]))
@@ -141,7 +141,7 @@ def _is_used(
 
 
 def _holds(pod: Object, claim: Object) -> bool:
-    """Whether a scheduled pod uses a claim; one made for it counts until the pod is shut down."""
+    """Whether a scheduled pod uses a claim; one made for it counts until the pod has ended."""
     if not pod["spec"].get("nodeName"):
         return False
     meta = pod["metadata"]

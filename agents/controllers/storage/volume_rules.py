@@ -1,4 +1,4 @@
-"""Which volume fits a claim, and whom a volume belongs to.
+"""Which volume fits a claim, and which claim a volume is bound to.
 
 Shapes: claims are PersistentVolumeClaims, volumes PersistentVolumes, both plain objects.
 """
@@ -47,7 +47,7 @@ def capacity(volume: Object) -> Quantity:
 
 
 def is_claimed_by(volume: Object, claim: Object) -> bool:
-    """Whether a volume refers to a claim; one without a uid means any of the name."""
+    """Whether a volume refers to a claim; a reference without a uid matches by name."""
     reference = volume["spec"].get("claimRef")
     meta = claim["metadata"]
     if not reference:
@@ -74,7 +74,7 @@ def misfit(volume: Object, claim: Object) -> str:
 
 
 def undeletable(volume: Object) -> str:
-    """Return why a volume that nobody provisioned is not deleted; texts are upstream's.
+    """Return why a volume without a provisioner is not deleted; texts are upstream's.
 
     Upstream removes directories below /tmp from the machine of its controller manager. That is for
     tests of its own, and is not done here.
@@ -96,7 +96,7 @@ def best_match(claim: Object, volumes: Iterable[Object], *, is_delayed: bool) ->
     One that refers to the claim comes first; of others the smallest that is large enough, of those
     with the fewest access modes. is_delayed: only one that refers to it, a scheduler decides.
     """
-    wanted = requested(claim)
+    requested_bytes = requested(claim)
     best: Object | None = None
     best_key: tuple[int, Quantity] | None = None
     for volume in volumes:
@@ -106,10 +106,10 @@ def best_match(claim: Object, volumes: Iterable[Object], *, is_delayed: bool) ->
             continue
         size = capacity(volume)
         if volume["spec"].get("claimRef"):
-            if is_claimed_by(volume, claim) and size >= wanted:
+            if is_claimed_by(volume, claim) and size >= requested_bytes:
                 return volume
             continue
-        if is_delayed or size < wanted or not _may_be_chosen(volume, claim):
+        if is_delayed or size < requested_bytes or not _may_be_chosen(volume, claim):
             continue
         key = (len(volume["spec"].get("accessModes") or ()), size)
         if best_key is None or key < best_key:

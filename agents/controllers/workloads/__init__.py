@@ -1,1 +1,1 @@
-"""Controllers that make pods, or what makes pods."""
+"""Controllers that create pods, or objects that do."""

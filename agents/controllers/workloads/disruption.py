@@ -60,7 +60,7 @@ _GROUPS: Final = {"extensions": "apps"}
 
 
 class ScaleError(Exception):
-    """What is expected of pods is not known; the message is upstream's."""
+    """The expected number of pods is unknown; the message is upstream's."""
 
 
 class DisruptionController(BaseController):
@@ -71,7 +71,6 @@ class DisruptionController(BaseController):
     workers = 1
 
     def __init__(self) -> None:
-        """Know nothing of pods yet."""
         self.watches: Sequence[Watch] = (
             Watch(POD_DISRUPTION_BUDGETS, own_key),
             Watch(PODS, self._keys_of_pod),
@@ -119,19 +118,19 @@ def _labels_of(pod: Object) -> Object:
 
 def _budgets_of(pod: Object, view: View) -> list[Object]:
     meta = pod["metadata"]
-    found = []
+    budgets = []
     for budget in view.list(POD_DISRUPTION_BUDGETS, meta["namespace"]):
         try:
             selector = labels.from_object(budget["spec"].get("selector"))
         except labels.SelectorError:
             continue  # its own sync says so
         if selector.matches(_labels_of(pod)):
-            found.append(budget)
-    return sorted(found, key=key_of)
+            budgets.append(budget)
+    return sorted(budgets, key=key_of)
 
 
 class _SyncInput(NamedTuple):
-    """What a sync looks at."""
+    """The input of a sync."""
 
     view: View
     kinds: ServedKinds
@@ -258,7 +257,7 @@ def _owner(
 def _served_scale(
     reference: Object, namespace: str, world: _SyncInput
 ) -> Generator[Step, list[Outcome], tuple[str, int] | None]:
-    """Return uid and scale of an owner as the server says; None: there is no such owner."""
+    """Return uid and scale of an owner as the server has it; None: it does not exist."""
     version, kind = reference["apiVersion"], reference["kind"]
     try:
         resource = yield from world.kinds.resource_of(version, kind, world.now_s)
@@ -280,19 +279,19 @@ def _disrupted(
     budget: Object, pods: Sequence[Object], now_s: float
 ) -> Generator[Step, list[Outcome], dict[str, str]]:
     """Return the pods whose eviction was granted and that are about to go, with its time."""
-    known: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
+    deletion_times: dict[str, str] = (budget.get("status") or {}).get("disruptedPods") or {}
     namespace = budget["metadata"]["namespace"]
     left: dict[str, str] = {}
     for pod in pods:
         name = pod["metadata"]["name"]
-        if name not in known or is_deleting(pod):
+        if name not in deletion_times or is_deleting(pod):
             continue
-        if (seconds_of(known[name]) or 0.0) + _TIMEOUT_S <= now_s:
+        if (seconds_of(deletion_times[name]) or 0.0) + _TIMEOUT_S <= now_s:
             # Upstream names the namespace twice.
             text = f"Pod was expected by PDB {namespace}/{namespace} to be deleted but it wasn't"
             yield [Record(pod, "Warning", "NotDeleted", text)]
         else:
-            left[name] = known[name]
+            left[name] = deletion_times[name]
     return left
 
 
@@ -337,7 +336,7 @@ def _with_allowed(
 
 
 def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
-    """Tell of several budgets, and take back a disruption that did not come."""
+    """Report several budgets, and revoke a disruption that did not happen."""
     if pod is None:
         return None
     budgets = _budgets_of(pod, view)
@@ -358,8 +357,8 @@ def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
     new = {"type": _TARGET, "status": "False", "lastProbeTime": None, "lastTransitionTime": now}
     if conditions.find(status["conditions"], _TARGET) is not None and meta.get("generation"):
         new["observedGeneration"] = meta["generation"]
-    told = [new if each["type"] == _TARGET else each for each in status["conditions"]]
-    yield from do(Update(PODS, {**pod, "status": {**status, "conditions": told}}, "status"))
+    updated = [new if each["type"] == _TARGET else each for each in status["conditions"]]
+    yield from do(Update(PODS, {**pod, "status": {**status, "conditions": updated}}, "status"))
     return None
 
 

@@ -1,4 +1,4 @@
-"""Short hashes for names: FNV of 32 bits, in letters that spell no word.
+"""Short hashes for names: FNV of 32 bits, in safe letters.
 
     safe_text("3498172645")          → "7bf6b4d9c8"
     template_hash(template, None)    → "6d4b75cb6d"

@@ -1,4 +1,4 @@
-"""ControllerRevisions: the templates that an owner had, in order.
+"""ControllerRevisions: the templates of an owner, in order.
 
     data = data_of(template)
     ordered(revisions)[-1]                        the newest
@@ -27,7 +27,7 @@ from kvstack.apimachinery.objects.labels import Selector
 Object: TypeAlias = dict[str, Any]
 
 REVISION_LABEL: Final = "controller-revision-hash"
-"""Of pods."""
+"""The label of pods with their revision."""
 
 _ESCAPES: Final = (
     (b"<", b"\\u003c"),
@@ -43,7 +43,7 @@ def data_of(template: Object) -> Object:
     """Return the patch that sets a template."""
     data = {"spec": {"template": {**template, "$patch": "replace"}}}
     # Sorted, as upstream writes it. What a patch makes of a revision has its raw content sorted,
-    # and content that looks different then may not be changed: nobody could orphan the revision.
+    # and content that looks different then must not be changed: the revision would be orphaned.
     found: Object = orjson.loads(orjson.dumps(data, option=orjson.OPT_SORT_KEYS))
     return found
 
@@ -80,18 +80,18 @@ def new_revision(owner: Object, hashed: str, hash_label: str, data: Object, numb
     """Return a revision of an owner's template."""
     meta = owner["metadata"]
     template_labels = (owner["spec"]["template"].get("metadata") or {}).get("labels") or {}
-    made: Object = {
+    metadata: Object = {
         "name": revision_name(owner, hashed),
         "namespace": meta["namespace"],
         "labels": {**template_labels, hash_label: hashed},
         "ownerReferences": [controller_reference(owner)],
     }
     if meta.get("annotations"):
-        made["annotations"] = dict(meta["annotations"])
+        metadata["annotations"] = dict(meta["annotations"])
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": made,
+        "metadata": metadata,
         "data": data,
         "revision": number,
     }

@@ -1,4 +1,4 @@
-"""What all makers of pods agree on: which pods count, pods from templates, who is deleted first.
+"""Common rules of workload controllers: which pods count, pods from templates, deletion order.
 
 Shapes: pods are plain objects; times are seconds since 1970.
 """

@@ -68,7 +68,7 @@ _FAILURE: Final = "ReplicaFailure"
 
 @dataclass(frozen=True, slots=True)
 class ReplicaKind:
-    """In what ReplicaSets and ReplicationControllers differ."""
+    """The differences of ReplicaSets and ReplicationControllers."""
 
     resource: ResourceType
     identity: Identity
@@ -104,7 +104,6 @@ class ReplicaController(BaseController):
     """Keeps the number of pods."""
 
     def __init__(self, kind: ReplicaKind) -> None:
-        """Serve one of the two kinds."""
         self.identity: Identity = kind.identity
         self._kind = kind
         self._resource = kind.resource
@@ -227,14 +226,14 @@ class ReplicaController(BaseController):
         now_s: float,
     ) -> Object:
         spec = owner["spec"]
-        wanted = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+        template_labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
         min_ready_s = spec.get("minReadySeconds") or 0
         status: Object = dict(owner.get("status") or {})
         ready, available = count_ready(active, min_ready_s, now_s)
         counts = {
             "replicas": len(active),
             "fullyLabeledReplicas": sum(
-                map(SharedLabels(lambda own: wanted.items() <= own.items()), active)
+                map(SharedLabels(lambda own: template_labels.items() <= own.items()), active)
             ),
             "readyReplicas": ready,
             "availableReplicas": available,
@@ -246,8 +245,8 @@ class ReplicaController(BaseController):
                 status.pop(name, None)
         if self._kind.counts_terminating:
             status["terminatingReplicas"] = terminating
-        found = conditions.find(status.get("conditions"), _FAILURE)
-        if failure is not None and found is None:
+        condition = conditions.find(status.get("conditions"), _FAILURE)
+        if failure is not None and condition is None:
             new = {
                 "type": _FAILURE,
                 "status": "True",
@@ -256,7 +255,7 @@ class ReplicaController(BaseController):
                 "message": str(failure[1]),
             }
             status["conditions"] = conditions.with_condition(status.get("conditions"), new)
-        elif failure is None and found is not None:
+        elif failure is None and condition is not None:
             rest = conditions.without(status["conditions"], _FAILURE)
             status.pop("conditions")
             if rest:
@@ -266,7 +265,7 @@ class ReplicaController(BaseController):
     def _write_status(
         self, owner: Object, status: Object
     ) -> Generator[Step, list[Outcome], Object]:
-        """Write a status that differs; a set that changed meanwhile is read once again."""
+        """Write a status that differs; after a conflict the set is read again."""
         meta = owner["metadata"]
         generation = meta.get("generation", 0)
         if status == (owner.get("status") or {}) and status.get("observedGeneration") == generation:

@@ -1,6 +1,6 @@
-"""Resource claims: made for pods from templates, reserved for who runs, freed when nobody does.
+"""Resource claims: created for pods from templates, reserved for running pods, freed when unused.
 
-    pod names a template ─► ResourceClaim p-dev-x7k2q, told in the pod's status
+    pod names a template ─► ResourceClaim p-dev-x7k2q, recorded in the pod's status
     pod is bound, claim allocated ─► reservedFor the pod
     pod has ended or is gone ─► no longer reserved ─► not allocated, deleted if made for the pod
 
@@ -42,7 +42,7 @@ _BY_CLAIM: Final = "resource claim of pod"
 _BY_TEMPLATE: Final = "resource claim template of pod"
 _BY_OWNER: Final = "pod of resource claim"
 _BASE_LENGTH_MAX: Final = 57
-"""Of a generated name, which has five characters more."""
+"""The maximum base of a generated name, which has five characters more."""
 _CONSUMERS_MAX: Final = 256
 
 
@@ -51,13 +51,13 @@ class NoClaimError(Exception):
 
 
 class ClaimReference(NamedTuple):
-    """What a pod says of one of its claims."""
+    """A pod's reference to one of its claims."""
 
     name: str
     """Empty: none is needed."""
     is_generated: bool
     is_known: bool = True
-    """Whether it was decided on."""
+    """Whether the claim of the reference was determined."""
 
 
 class ResourceClaimController(BaseController):
@@ -103,22 +103,27 @@ class ResourceClaimController(BaseController):
 
 
 def _make_claims(pod: Object, view: View) -> Generator[Step, list[Outcome], bool]:
-    """Make what is missing, and tell it in the pod's status; return whether there was any."""
+    """Create missing claims, and record them in the pod's status; return whether there were any."""
     new: dict[str, str] = {}
-    for wanted in pod["spec"].get("resourceClaims") or ():
+    for reference in pod["spec"].get("resourceClaims") or ():
         try:
-            name = yield from _made_for(pod, wanted, view)
+            name = yield from _made_for(pod, reference, view)
         except Exception as error:
-            message = f"PodResourceClaim {wanted['name']}: {error}"
+            message = f"PodResourceClaim {reference['name']}: {error}"
             yield [Record(pod, "Warning", "FailedResourceClaimCreation", message)]
             raise
         if name:
-            new[wanted["name"]] = name
+            new[reference["name"]] = name
     if not new:
         return False
     known = (pod.get("status") or {}).get("resourceClaimStatuses") or ()
-    told = {each["name"]: each["resourceClaimName"] for each in known if _name_in(each)} | new
-    rows = [{"name": name, "resourceClaimName": told[name]} for name in sorted(told)]
+    name_by_reference = {
+        each["name"]: each["resourceClaimName"] for each in known if _name_in(each)
+    } | new
+    rows = [
+        {"name": name, "resourceClaimName": name_by_reference[name]}
+        for name in sorted(name_by_reference)
+    ]
     meta = pod["metadata"]
     body = {
         "apiVersion": PODS.api_version,
@@ -133,9 +138,9 @@ def _make_claims(pod: Object, view: View) -> Generator[Step, list[Outcome], bool
     return True
 
 
-def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[Outcome], str]:
+def _made_for(pod: Object, reference: Object, view: View) -> Generator[Step, list[Outcome], str]:
     """Return the name of a claim that is new to the pod's status; empty: there is none."""
-    named = _named(pod, wanted)
+    named = _named(pod, reference)
     namespace = pod["metadata"]["namespace"]
     if named.is_known and not named.name:
         return ""
@@ -146,13 +151,13 @@ def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[O
             claim = None if found.is_not_found else found.result()
         if claim is not None and (not named.is_generated or _is_for(claim, pod)):
             return ""
-    template_name = wanted.get("resourceClaimTemplateName")
+    template_name = reference.get("resourceClaimTemplateName")
     if not template_name:
         return ""
-    # One may be there that the pod's status does not tell of: its update failed.
+    # It may exist although the pod's status does not name it: that update failed.
     owner = f"{namespace}/{pod['metadata']['uid']}"
     for claim in view.by_index(RESOURCE_CLAIMS, _BY_OWNER, owner):
-        if (claim["metadata"].get("annotations") or {}).get(_POD_CLAIM) == wanted["name"]:
+        if (claim["metadata"].get("annotations") or {}).get(_POD_CLAIM) == reference["name"]:
             return str(claim["metadata"]["name"])
     template = view.get(RESOURCE_CLAIM_TEMPLATES, f"{namespace}/{template_name}")
     if template is None:
@@ -160,16 +165,16 @@ def _made_for(pod: Object, wanted: Object, view: View) -> Generator[Step, list[O
             f'resource claim template "{template_name}":'
             f' resourceclaimtemplate.resource.k8s.io "{template_name}" not found'
         )
-    made = yield from do(Create(RESOURCE_CLAIMS, namespace, _new_claim(pod, wanted, template)))
+    made = yield from do(Create(RESOURCE_CLAIMS, namespace, _new_claim(pod, reference, template)))
     return str(made["metadata"]["name"])
 
 
-def _new_claim(pod: Object, wanted: Object, template: Object) -> Object:
+def _new_claim(pod: Object, reference: Object, template: Object) -> Object:
     meta = pod["metadata"]
     wished = template["spec"].get("metadata") or {}
-    made: Object = {
-        "generateName": _generate_name(meta["name"], wanted["name"]),
-        "annotations": {**(wished.get("annotations") or {}), _POD_CLAIM: wanted["name"]},
+    metadata: Object = {
+        "generateName": _generate_name(meta["name"], reference["name"]),
+        "annotations": {**(wished.get("annotations") or {}), _POD_CLAIM: reference["name"]},
         "ownerReferences": [
             {
                 "apiVersion": PODS.api_version,
@@ -181,11 +186,11 @@ def _new_claim(pod: Object, wanted: Object, template: Object) -> Object:
         ],
     }
     if wished.get("labels"):
-        made["labels"] = wished["labels"]
+        metadata["labels"] = wished["labels"]
     return {
         "apiVersion": RESOURCE_CLAIMS.api_version,
         "kind": RESOURCE_CLAIMS.kind,
-        "metadata": made,
+        "metadata": metadata,
         "spec": template["spec"].get("spec") or {},
     }
 
@@ -200,10 +205,10 @@ def _generate_name(pod: str, claim: str) -> str:
 
 
 def _reserve(pod: Object, view: View) -> Generator[Step, list[Outcome], None]:
-    """Reserve allocated claims for a pod that was bound by somebody who did not."""
+    """Reserve allocated claims for a pod that was bound without a reservation."""
     meta = pod["metadata"]
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        named = _named(pod, wanted)
+    for reference in pod["spec"].get("resourceClaims") or ():
+        named = _named(pod, reference)
         if not named.name:
             continue
         claim = view.get(RESOURCE_CLAIMS, f"{meta['namespace']}/{named.name}")
@@ -220,11 +225,11 @@ def _reserve(pod: Object, view: View) -> Generator[Step, list[Outcome], None]:
         yield from do(Update(RESOURCE_CLAIMS, {**claim, "status": status}, "status"))
 
 
-# Claims that nobody needs any more.
+# Unused claims.
 
 
 def _release(claim: Object, view: View) -> Generator[Step, list[Outcome], None]:
-    """Take away reservations of pods that will not run, and what is then of no use."""
+    """Remove reservations of pods that will not run, and unused allocations."""
     status = claim.get("status") or {}
     consumers = status.get("reservedFor") or []
     rest = yield from _remaining(consumers, claim, view)
@@ -259,7 +264,7 @@ def _remaining(
 
 
 def _needs(consumer: Object, claim: Object, view: View) -> Generator[Step, list[Outcome], bool]:
-    """Tell whether a consumer is still there; who is no pod always is."""
+    """Whether a consumer still exists; one that is not a pod always does."""
     if consumer.get("apiGroup") or consumer.get("resource") != "pods":
         return True
     namespace = claim["metadata"]["namespace"]
@@ -299,17 +304,17 @@ def _delete_generated(claim: Object, view: View) -> Generator[Step, list[Outcome
 # What pods say.
 
 
-def _named(pod: Object, wanted: Object) -> ClaimReference:
-    if wanted.get("resourceClaimName"):
-        return ClaimReference(wanted["resourceClaimName"], is_generated=False)
+def _named(pod: Object, reference: Object) -> ClaimReference:
+    if reference.get("resourceClaimName"):
+        return ClaimReference(reference["resourceClaimName"], is_generated=False)
     for each in (pod.get("status") or {}).get("resourceClaimStatuses") or ():
-        if each["name"] == wanted["name"]:
+        if each["name"] == reference["name"]:
             return ClaimReference(each.get("resourceClaimName") or "", is_generated=True)
     return ClaimReference("", is_generated=True, is_known=False)
 
 
-def _name_in(told: Object) -> str:
-    name: str = told.get("resourceClaimName") or ""
+def _name_in(status: Object) -> str:
+    name: str = status.get("resourceClaimName") or ""
     return name
 
 
@@ -319,7 +324,7 @@ def _is_for(claim: Object, pod: Object) -> bool:
 
 
 def _is_done(pod: Object) -> bool:
-    """Whether a pod needs its claims no more."""
+    """Whether a pod no longer needs its claims."""
     return is_ended(pod) or (is_deleting(pod) and not pod["spec"].get("nodeName"))
 
 
@@ -327,8 +332,8 @@ def _needs_work(pod: Object, view: View) -> bool:
     if is_deleting(pod):
         return False
     namespace = pod["metadata"]["namespace"]
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        named = _named(pod, wanted)
+    for reference in pod["spec"].get("resourceClaims") or ():
+        named = _named(pod, reference)
         if not named.is_known:
             return True
         claim = view.get(RESOURCE_CLAIMS, f"{namespace}/{named.name}") if named.name else None
@@ -349,8 +354,8 @@ def _needs_work(pod: Object, view: View) -> bool:
 
 def _claims_of(pod: Object) -> Iterable[str]:
     namespace = pod["metadata"]["namespace"]
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        if name := _named(pod, wanted).name:
+    for reference in pod["spec"].get("resourceClaims") or ():
+        if name := _named(pod, reference).name:
             yield f"{namespace}/{name}"
     extended = (pod.get("status") or {}).get("extendedResourceClaimStatus")
     if extended:
@@ -358,8 +363,8 @@ def _claims_of(pod: Object) -> Iterable[str]:
 
 
 def _templates_of(pod: Object) -> Iterable[str]:
-    for wanted in pod["spec"].get("resourceClaims") or ():
-        if name := wanted.get("resourceClaimTemplateName"):
+    for reference in pod["spec"].get("resourceClaims") or ():
+        if name := reference.get("resourceClaimTemplateName"):
             yield f"{pod['metadata']['namespace']}/{name}"
 
 

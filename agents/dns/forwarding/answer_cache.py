@@ -1,4 +1,4 @@
-"""Answers of others, kept as long as they hold: those with records, and those without."""
+"""A cache of other resolvers' answers: those with records, and those without."""
 
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -10,7 +10,7 @@ from kvstack.agents.dns.prepared import PreparedAnswer
 
 ENTRIES_MAX: Final = 9984
 BYTES_MAX: Final = 8 << 20
-"""Of the answers of one kind."""
+"""The maximum size of all answers of one kind."""
 TTL_S_MIN: Final = 5
 """So long everything is kept, what failed too."""
 
@@ -26,7 +26,7 @@ class CachedAnswer(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How long answers are kept at most."""
+    """The maximum ages of answers."""
 
     found_s: int = 3600
     missing_s: int = 1800
@@ -70,7 +70,7 @@ class AnswerCache(Generic[K]):
     """The answers."""
 
     def __init__(self, entries_max: int = ENTRIES_MAX, bytes_max: int = BYTES_MAX) -> None:
-        """Begin empty; the limits are those of answers with records, and again of the others."""
+        """The limits apply to answers with records, and again to the others."""
         self._found = _Shelf[K](entries_max, bytes_max)
         self._missing = _Shelf[K](entries_max, bytes_max)
         self.hits = {"success": 0, "denial": 0}

@@ -1,4 +1,4 @@
-"""One question to one resolver of others: over UDP, over TCP if the answer is longer.
+"""One question to one resolver: over UDP, over TCP if the answer is longer.
 
 Each question has a socket of its own, and with it a random port; what comes from elsewhere, or does
 not repeat id and question, is not the answer.
@@ -20,9 +20,9 @@ from kvstack.agents.dns.query import labels_of
 
 DATAGRAM_BYTES_MAX: Final = 4096
 STREAM_BYTES_MAX: Final = 16_384
-"""Of an answer over TCP."""
+"""The maximum size of an answer over TCP."""
 STRAYS_MAX: Final = 100
-"""Datagrams that are no answer, before the resolver is given up."""
+"""The maximum of stray datagrams before the resolver is given up."""
 _RD, _CD = 0x0100, 0x0010
 _HEADER: Final = Struct("!HHHHHH")
 _KIND: Final = Struct("!HH")
@@ -30,10 +30,10 @@ _LENGTH: Final = Struct("!H")
 
 
 class Question(NamedTuple):
-    """What is asked of others."""
+    """A question to other resolvers."""
 
     name: bytes
-    """As on the wire, in lower case."""
+    """In wire format, in lower case."""
     kind: int
     wants_dnssec: bool = False
     checking_disabled: bool = False
@@ -47,7 +47,7 @@ class Question(NamedTuple):
 
 
 class Resolver(NamedTuple):
-    """Where a resolver listens."""
+    """The address of a resolver."""
 
     host: str
     port: int = 53
@@ -86,7 +86,7 @@ async def _over_udp(resolver: Resolver, question: Question, *, has_options: bool
             found = _answer(data, ident, question)
             if found is not None:
                 return found
-    raise ExchangeError(f"{STRAYS_MAX} datagrams that are no answer")
+    raise ExchangeError(f"{STRAYS_MAX} datagrams that are not answers")
 
 
 async def _over_tcp(resolver: Resolver, question: Question) -> Message:
@@ -99,14 +99,14 @@ async def _over_tcp(resolver: Resolver, question: Question) -> Message:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
         if length > STREAM_BYTES_MAX:
             raise ExchangeError(f"an answer of {length} bytes, above {STREAM_BYTES_MAX}")
-        found = _answer(await reader.readexactly(length), ident, question)
+        answer = _answer(await reader.readexactly(length), ident, question)
     except asyncio.IncompleteReadError as error:
         raise ExchangeError("the answer broke off") from error
     finally:
         writer.transport.abort()
-    if found is None or found.flags & flags.TC:
-        raise ExchangeError("what came over TCP is no whole answer")
-    return found
+    if answer is None or answer.flags & flags.TC:
+        raise ExchangeError("incomplete answer over TCP")
+    return answer
 
 
 def _answer(data: bytes, ident: int, question: Question) -> Message | None:
@@ -115,11 +115,11 @@ def _answer(data: bytes, ident: int, question: Question) -> Message | None:
         return None
     try:
         # What was cut off may end within a record.
-        found = from_wire(data, raise_on_truncation=False, continue_on_error=bool(data[2] & 2))
+        message = from_wire(data, raise_on_truncation=False, continue_on_error=bool(data[2] & 2))
     except (dns.exception.DNSException, ValueError):
         return None
-    asked = found.question[0] if len(found.question) == 1 else None
-    if not found.flags & flags.QR or asked is None:
+    asked = message.question[0] if len(message.question) == 1 else None
+    if not message.flags & flags.QR or asked is None:
         return None
     is_same = asked.name == Name((*labels_of(question.name), b"")) and asked.rdtype == question.kind
-    return found if is_same else None
+    return message if is_same else None

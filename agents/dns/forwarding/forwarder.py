@@ -1,11 +1,11 @@
-"""Questions about names of others: whom to ask, what was answered lately, and how many at once.
+"""Forwarding of questions: which resolver, the cache, and the limit of pending ones.
 
     forwarder = Forwarder(Forwarding(resolvers), clock, log)
     prepared, age_s = await forwarder.resolve(question, client)
 
-The same question is asked once, however many wait for it, so a resolver that asks us back finds a
-question that waits already, and no more comes of it. One that leads back is found by a name that
-only this process knows (`probe`), and is asked no more.
+The same question is pending once, however many clients wait for it, so that a loop through a
+resolver ends at the pending question. A resolver that forwards back is detected by a name that only
+this process knows (`probe`), and is not used again.
 """
 
 import asyncio
@@ -31,9 +31,9 @@ from kvstack.agents.dns.query import REFUSED, SERVFAIL, labels_of, name_of
 from kvstack.component.logger import Logger
 
 TIMEOUT_S: Final = 2.0
-"""For one resolver."""
+"""The timeout of one resolver."""
 WHOLE_S: Final = 5.0
-"""For a question: clients ask again after as long."""
+"""The timeout of a question: clients retry after as long."""
 RESTS_S: Final = 2.0
 """So long a resolver that failed comes last."""
 HINFO: Final = 13
@@ -43,24 +43,24 @@ Resolvers = Callable[[], Sequence[Resolver]]
 
 @dataclass(frozen=True, slots=True)
 class Forwarding:
-    """Who is asked, and how much at once."""
+    """Settings and limits of forwarding."""
 
     resolvers: Resolvers
-    """Of all names that are nobody else's, as they are now."""
+    """The current resolvers of all names without a stub domain."""
     stubs: tuple[tuple[tuple[bytes, ...], tuple[Resolver, ...]], ...] = ()
     """Domains, by their labels, and who is asked about them."""
     own: frozenset[Resolver] = frozenset()
-    """Where this process listens, which is asked nothing."""
+    """The addresses of this process, which are never asked."""
     at_once_max: int = 500
     of_client_max: int = 100
     limits: Limits = field(default_factory=Limits)
 
 
 class NotResolvedError(Exception):
-    """A question has no answer; `code` is told to the client."""
+    """A question has no answer; `code` is the response code for the client."""
 
     def __init__(self, code: int, text: str) -> None:
-        """Say why."""
+        """code: of the response."""
         super().__init__(text)
         self.code = code
 
@@ -69,11 +69,10 @@ class Forwarder:
     """Asks others; belongs to one loop."""
 
     def __init__(self, settings: Forwarding, clock: Clock, logger: Logger) -> None:
-        """Ask nobody yet."""
         self._settings = settings
         self._clock = clock
         self._logger = logger
-        self._chance = random.SystemRandom()
+        self._rng = random.SystemRandom()
         self.cache: Final = AnswerCache[Question]()
         self._asking: dict[Question, asyncio.Task[CachedAnswer]] = {}
         self._waiting: Counter[str] = Counter()
@@ -84,7 +83,7 @@ class Forwarder:
         """Questions that were too many."""
         self.failed = 0
 
-    def known(self, question: Question) -> tuple[PreparedAnswer, int] | None:
+    def cached(self, question: Question) -> tuple[PreparedAnswer, int] | None:
         """Return an answer that was given before, and its age in seconds."""
         now_s = self._clock.monotonic_s()
         kept = self.cache.get(question, now_s)
@@ -92,7 +91,7 @@ class Forwarder:
 
     async def resolve(self, question: Question, client: str) -> tuple[PreparedAnswer, int]:
         """Return an answer and its age in seconds; raises NotResolvedError."""
-        found = self.known(question)
+        found = self.cached(question)
         if found is not None:
             return found
         if self._waiting[client] >= self._settings.of_client_max:
@@ -107,7 +106,7 @@ class Forwarder:
                 raise NotResolvedError(REFUSED, text)
             task = asyncio.get_running_loop().create_task(self._ask(question))
             self._asking[question] = task
-            task.add_done_callback(lambda done: self._asked(question, done))
+            task.add_done_callback(lambda done: self._on_answer(question, done))
         self._waiting[client] += 1
         try:
             kept = await asyncio.shield(task)
@@ -117,22 +116,22 @@ class Forwarder:
                 del self._waiting[client]
         return kept.prepared, 0
 
-    def _asked(self, question: Question, task: asyncio.Task[CachedAnswer]) -> None:
+    def _on_answer(self, question: Question, task: asyncio.Task[CachedAnswer]) -> None:
         del self._asking[question]
         if not task.cancelled() and (error := task.exception()) is not None:
             name = b".".join(labels_of(question.name)).decode("latin-1")
-            self._logger.debug("a name is not resolved", name=name, reason=str(error))
+            self._logger.debug("failed to resolve a name", name=name, reason=str(error))
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         tasks = list(self._asking.values())
         for each in tasks:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _ask(self, question: Question) -> CachedAnswer:
-        """Ask one after the other until one answers."""
-        answer, problem = None, "there is no resolver"
+        """Ask one resolver after the other until one answers."""
+        answer, problem = None, "no resolver is configured"
         try:
             async with asyncio.timeout(WHOLE_S):
                 for resolver in self._in_order(question):
@@ -155,14 +154,14 @@ class Forwarder:
     def _in_order(self, question: Question) -> list[Resolver]:
         """Return whom to ask: at random, those that failed lately last; each twice."""
         now_s = self._clock.monotonic_s()
-        given = [
+        resolvers = [
             each
             for each in self._responsible(labels_of(question.name))
             if each not in self._settings.own and each not in self._looping
         ]
-        self._chance.shuffle(given)
-        given.sort(key=lambda each: now_s - self._failed_s.get(each, -RESTS_S) < RESTS_S)
-        return given * 2
+        self._rng.shuffle(resolvers)
+        resolvers.sort(key=lambda each: now_s - self._failed_s.get(each, -RESTS_S) < RESTS_S)
+        return resolvers * 2
 
     def _responsible(self, labels: tuple[bytes, ...]) -> Sequence[Resolver]:
         best: tuple[int, Sequence[Resolver]] | None = None
@@ -175,16 +174,16 @@ class Forwarder:
 
     def _keep(self, question: Question, answer: Message) -> CachedAnswer:
         code = answer.rcode()
-        kept = Message(id=0)
-        kept.flags = flags.QR | (answer.flags & (flags.AA | flags.AD))
+        message = Message(id=0)
+        message.flags = flags.QR | (answer.flags & (flags.AA | flags.AD))
         kind = RdataType.make(question.kind)
-        kept.question.append(RRset(Name((*labels_of(question.name), b"")), IN, kind))
-        kept.answer, kept.authority = answer.answer, answer.authority
-        kept.additional = answer.additional
-        kept.set_rcode(rcode.Rcode.make(code) if code <= 0xF else rcode.SERVFAIL)
+        message.question.append(RRset(Name((*labels_of(question.name), b"")), IN, kind))
+        message.answer, message.authority = answer.answer, answer.authority
+        message.additional = answer.additional
+        message.set_rcode(rcode.Rcode.make(code) if code <= 0xF else rcode.SERVFAIL)
         now_s = self._clock.monotonic_s()
         lifetime = lifetime_s(answer, self._settings.limits)
-        found = CachedAnswer(PreparedAnswer(kept), now_s, now_s + lifetime)
+        found = CachedAnswer(PreparedAnswer(message), now_s, now_s + lifetime)
         self.cache.put(question, found)
         return found
 
@@ -207,14 +206,14 @@ class Forwarder:
             del self._probes[name]
 
     def is_probe(self, question: Question) -> bool:
-        """Whether a question that came to this process is its own; its resolver is left out."""
+        """Whether a question is this process's own probe: its resolver is left out."""
         resolver = self._probes.get(question.name) if question.kind == HINFO else None
         if resolver is None:
             return False
         if resolver not in self._looping:
             self._looping.add(resolver)
             self._logger.error(
-                "names are not forwarded to a resolver that asks this server",
+                "a resolver forwards to this server: it is no longer used",
                 resolver=f"{resolver.host}:{resolver.port}",
             )
         return True

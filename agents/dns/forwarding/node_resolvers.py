@@ -1,4 +1,4 @@
-"""What the resolv.conf of the node says, read again when the file changes."""
+"""The node's resolv.conf, read again when the file changes."""
 
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ LOOKED_S: Final = 5.0
 """So long what was read is believed."""
 RESOLVERS_MAX: Final = 15
 SEARCHES_MAX: Final = 29
-"""Of the 32 that a pod may have, three are of the cluster."""
+"""The maximum number of search domains: a pod may have 32, of which three are of the cluster."""
 
 
 class NodeResolvers:
@@ -27,7 +27,6 @@ class NodeResolvers:
         path: str = resolv_conf.FILE,
         read: Callable[[str], Resolving] = resolv_conf.for_pods,
     ) -> None:
-        """Read nothing yet."""
         self._clock = clock
         self._path = Path(path)
         self._read = read

@@ -1,6 +1,6 @@
-"""Which containers are connected, in files: each call of the plugin is a process of its own.
+"""Connected containers, recorded in files: each call of the plugin is a process of its own.
 
-with Attachments(Path("/run/kvstack/cni"), "kvstack") as known:     nobody else changes them
+with Attachments(Path("/run/kvstack/cni"), "kvstack") as known:     locked against other processes
     known.all()["3f…"].addresses
     known.add("3f…", Attachment(("10.244.1.2",)))
 """
@@ -17,21 +17,21 @@ from typing import Final, Self
 from kvstack.agents.kubelet.runtime.runtime import Port
 
 NAME: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,127}", re.ASCII)
-"""Of networks and containers."""
+"""The syntax of names of networks and containers."""
 _SUFFIX: Final = ".json"
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """What a container has."""
+    """The addresses and ports of a container."""
 
     addresses: tuple[str, ...]
     ports: tuple[Port, ...] = ()
-    """Of the node, that lead to it."""
+    """Ports of the node that are forwarded to it."""
 
 
 class Attachments:
-    """Those of one network; OSError."""
+    """The attachments of one network; OSError."""
 
     def __init__(self, directory: Path, network: str) -> None:
         """Lock nothing yet."""
@@ -39,7 +39,7 @@ class Attachments:
         self._lock = -1
 
     def __enter__(self) -> Self:
-        """Wait until nobody else changes them."""
+        """Wait for the lock."""
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -51,22 +51,22 @@ class Attachments:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let others."""
+        """Release the lock."""
         os.close(self._lock)
 
     def all(self) -> dict[str, Attachment]:
         """Return them by their container."""
-        found = {}
+        attachments = {}
         for file in self._directory.glob(f"*{_SUFFIX}"):
             record = json.loads(file.read_text())
             ports = tuple(Port(**each) for each in record["ports"])
             # Plugins before this one kept one address.
             addresses = tuple(record.get("addresses") or (record["address"],))
-            found[file.name.removesuffix(_SUFFIX)] = Attachment(addresses, ports)
-        return found
+            attachments[file.name.removesuffix(_SUFFIX)] = Attachment(addresses, ports)
+        return attachments
 
     def add(self, container: str, attachment: Attachment) -> None:
-        """Remember one; whole or not at all."""
+        """Write an attachment, atomically."""
         file = self._directory / f"{container}{_SUFFIX}"
         waiting = file.with_name(f"{file.name}.new")
         waiting.write_text(json.dumps(asdict(attachment)))

@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         action, *flags = arguments or [""]
         if action not in ("install", "-h", "--help"):
-            raise UsageError(f"{COMMAND} {action or '?'}: install is all that there is")
+            raise UsageError(f"{COMMAND} {action or '?'}: the only subcommand is install")
         given = read_command_line(flags if action == "install" else ["--help"], COMMAND, TABLE)
         if given.values.get("help"):
             sys.stdout.write(help_text(COMMAND, ABOUT, TABLE))
@@ -78,10 +78,10 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _plug_in() -> int:
-    """Answer an engine."""
+    """Answer a request of a container engine."""
     configuration: Object = {}
     try:
-        configuration = _given(sys.stdin.buffer.read(_INPUT_BYTES_MAX))
+        configuration = _read_configuration(sys.stdin.buffer.read(_INPUT_BYTES_MAX))
         result = answer(os.environ, configuration, STATE)
     except CniError as error:
         version = configuration.get("cniVersion")
@@ -97,14 +97,14 @@ def _plug_in() -> int:
     return 0
 
 
-def _given(data: bytes) -> Object:
+def _read_configuration(data: bytes) -> Object:
     """Return what an engine says; CniError."""
     try:
         found = json.loads(data or b"{}")
     except ValueError as error:
-        raise CniError(_BAD_JSON, f"the configuration is no JSON: {error}") from error
+        raise CniError(_BAD_JSON, f"the configuration is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise CniError(_BAD_JSON, "the configuration is no object")
+        raise CniError(_BAD_JSON, "the configuration is not an object")
     return found
 
 

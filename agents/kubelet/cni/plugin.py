@@ -1,9 +1,9 @@
-"""What engines ask of the plugin, and what it answers.
+"""The CNI plugin's commands and their results.
 
     answer(environment, configuration, state)      the result to print; None: there is none
 
-A `CniError` is what the engine is told instead. DEL and GC succeed however often they are asked,
-and whether or not the container's namespace is still there.
+A `CniError` is the error answer. DEL and GC succeed however often they are called,
+and whether or not the container's namespace still exists.
 """
 
 import ipaddress
@@ -40,31 +40,31 @@ _OWN_NETWORK: Final = "/proc/thread-self/ns/net"
 
 
 class CniError(Exception):
-    """What an engine is told; code: of the specification."""
+    """An error for the engine; code: of the specification."""
 
     def __init__(self, code: int, message: str) -> None:
-        """Say what is wrong."""
+        """code: of the specification."""
         super().__init__(message)
         self.code: Final = code
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a configuration says."""
+    """A network configuration."""
 
     name: str
     version: str
     subnets: tuple[IpNetwork, ...]
-    """Of this node's pods, one of a family at most."""
+    """The subnets of this node's pods, one of a family at most."""
     cluster_ranges: tuple[IpNetwork, ...]
     ports: tuple[Port, ...]
-    """Of the node, that are to lead to the container."""
+    """Ports of the node that are to be forwarded to the container."""
     valid: frozenset[str] | None
     """Containers that GC leaves; None: it was not said."""
 
 
 def answer(environment: Mapping[str, str], configuration: Object, state: Path) -> Object | None:
-    """Do what an engine asks; CniError."""
+    """Execute a request of the engine; CniError."""
     command = environment.get("CNI_COMMAND", "")
     if command == "VERSION":
         return {"cniVersion": _NEWEST, "supportedVersions": list(VERSIONS)}
@@ -85,26 +85,26 @@ def answer(environment: Mapping[str, str], configuration: Object, state: Path) -
         raise CniError(_IO, text) from error
 
 
-def _read(given: Object) -> Network:
+def _read(configuration: Object) -> Network:
     """Return what a configuration says; CniError."""
-    version, name = given.get("cniVersion", ""), given.get("name", "")
+    version, name = configuration.get("cniVersion", ""), configuration.get("name", "")
     if version not in VERSIONS:
         text = f"cniVersion is {version!r}: one of {', '.join(VERSIONS)}"
         raise CniError(_WRONG_VERSION, text)
     if not isinstance(name, str) or not NAME.fullmatch(name):
         raise CniError(_BAD_CONFIGURATION, f"name is {name!r}")
-    subnets, ranges = _ranges(given, "subnet"), _ranges(given, "clusterCIDR")
+    subnets, ranges = _ranges(configuration, "subnet"), _ranges(configuration, "clusterCIDR")
     for subnet in subnets:
         if not any(is_part(subnet, whole) for whole in ranges):
-            text = f"subnet {subnet} is not in clusterCIDR {given['clusterCIDR']}"
+            text = f"subnet {subnet} is not in clusterCIDR {configuration['clusterCIDR']}"
             raise CniError(_BAD_CONFIGURATION, text)
-    valid = given.get(_VALID)
+    valid = configuration.get(_VALID)
     return Network(
         name,
         version,
         subnets,
         ranges,
-        tuple(map(_port, (given.get("runtimeConfig") or {}).get("portMappings") or ())),
+        tuple(map(_port, (configuration.get("runtimeConfig") or {}).get("portMappings") or ())),
         None if valid is None else frozenset(str(each.get("containerID")) for each in valid),
     )
 
@@ -120,17 +120,17 @@ def _ranges(given: Object, key: str) -> tuple[IpNetwork, ...]:
     return found
 
 
-def _port(given: Object) -> Port:
+def _port(mapping: Object) -> Port:
     """Return a port of the node; CniError."""
-    protocol, host_ip = str(given.get("protocol", "tcp")).upper(), given.get("hostIP") or ""
-    numbers = given.get("containerPort"), given.get("hostPort")
+    protocol, host_ip = str(mapping.get("protocol", "tcp")).upper(), mapping.get("hostIP") or ""
+    numbers = mapping.get("containerPort"), mapping.get("hostPort")
     try:
         is_address = not host_ip or bool(ipaddress.ip_address(host_ip))
     except ValueError:
         is_address = False
     is_good = all(isinstance(each, int) and 0 < each < 1 << 16 for each in numbers)
     if protocol not in _PROTOCOLS or not is_good or not is_address:
-        raise CniError(_BAD_CONFIGURATION, f"portMappings: {given!r}")
+        raise CniError(_BAD_CONFIGURATION, f"portMappings: {mapping!r}")
     return Port(int(numbers[0] or 0), int(numbers[1] or 0), protocol, host_ip)
 
 
@@ -154,21 +154,21 @@ def _pod_network(network: Network, known: Attachments, state: Path) -> PodNetwor
 
 
 def _add(
-    network: Network, environment: Mapping[str, str], known: Attachments, state: Path
+    network: Network, environment: Mapping[str, str], attachments: Attachments, state: Path
 ) -> Object:
     container, path = _container(environment), environment.get("CNI_NETNS", "")
-    if container in known.all():
+    if container in attachments.all():
         raise CniError(_BAD_ENVIRONMENT, f"the container {container} is connected already")
     if network.ports and not translator.program():
         raise CniError(_IO, f"portMappings: {translator.NEITHER}")
-    pods = _pod_network(network, known, state)
-    namespace, own = _opened(path), os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
+    pods = _pod_network(network, attachments, state)
+    namespace, own = _open_namespace(path), os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
     try:
         with Netlink() as outside, _inside(namespace, own) as inside:
             inside.set_up("lo")
             addresses = pods.connect(container, namespace, network.ports, outside, inside)
         try:
-            known.add(container, Attachment(addresses, network.ports))
+            attachments.add(container, Attachment(addresses, network.ports))
         except OSError:
             pods.disconnect(container)
             raise
@@ -223,7 +223,7 @@ def _check(
     if container not in known.all():
         raise CniError(_UNKNOWN_CONTAINER, f"the container {container} is not connected")
     own = os.open(_OWN_NETWORK, os.O_RDONLY | os.O_CLOEXEC)
-    namespace = _opened(environment.get("CNI_NETNS", ""))
+    namespace = _open_namespace(environment.get("CNI_NETNS", ""))
     try:
         with Netlink() as outside, _inside(namespace, own) as inside:
             for links, name in ((outside, pair_name(container)), (inside, INTERFACE)):
@@ -234,7 +234,7 @@ def _check(
         os.close(own)
 
 
-def _opened(path: str) -> int:
+def _open_namespace(path: str) -> int:
     """Return the descriptor of a namespace; CniError."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)

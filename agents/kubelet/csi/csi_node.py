@@ -1,4 +1,4 @@
-"""CSI on one node, put together: registration, CSINode, volumes, and what is due every minute.
+"""CSI on one node: registration, CSINode, volumes, and periodic work.
 
     csi = CsiNode(api, …)
     await csi.open()          what an earlier kubelet left is known
@@ -41,7 +41,7 @@ PLUGINS: Final = "plugins"
 _EVERY_S: Final = 60.0
 _UPDATE_MIN_S: Final = 10.0
 _GIVEN_BACK_S: Final = 10.0
-"""How long drivers have when the node ends with its pods."""
+"""The timeout for releasing volumes when the node ends with its pods."""
 _MODE: Final = 0o750
 
 
@@ -52,7 +52,7 @@ class CsiNode:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         recorder: EventRecorder,
         name: str,
@@ -63,7 +63,7 @@ class CsiNode:
         report: Callable[[], None],
         call_s: float,
     ) -> None:
-        """node: the Node's object; again: look at a pod, by its uid; report: tell what is in use.
+        """node: the Node's object; again: sync a pod, by its uid; report: update volumes in use.
 
         call_s: the limit of each thing that drivers are asked.
         """
@@ -71,9 +71,9 @@ class CsiNode:
         self._logger = logger
         self._root = root
         self._call_s = call_s
-        self._drivers: Final = Drivers(api, clock, chance, logger)
+        self._drivers: Final = Drivers(api, clock, random, logger)
         self._info = NodeInfo(api, node, logger)
-        self._tokens = ServiceTokens(api, clock, chance)
+        self._tokens = ServiceTokens(api, clock, random)
         paths, secrets = VolumePaths(root, name), Secrets(api)
         mounting = Mounting(api, self._drivers, paths, secrets, self._tokens, logger, name, report)
         growing = Growing(api, self._drivers, paths, secrets, recorder, clock, logger, name)
@@ -101,7 +101,7 @@ class CsiNode:
         await self.volumes.open()
 
     def start(self) -> None:
-        """Let drivers register."""
+        """Start plugin registration."""
         if self.volumes.uids() or self.volumes.in_use():
             self._drivers.watch_objects()
         self.volumes.clear_unused()
@@ -114,7 +114,7 @@ class CsiNode:
         ]
 
     async def end(self) -> None:
-        """Take all volumes from pods, which have ended with the node; then do nothing more.
+        """Release all volumes of pods, which have ended with the node; then stop.
 
         Whoever removes the directory of a node that has ended must not reach into volumes: what
         drivers do not unmount in time is unmounted without them, and given back at the next start.
@@ -127,7 +127,7 @@ class CsiNode:
             await asyncio.to_thread(mount_table.take_away, directory)
 
     async def close(self) -> None:
-        """Do nothing more; volumes are left as they are."""
+        """Stop; volumes are left as they are."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -167,7 +167,7 @@ class CsiNode:
             self.keep()
 
     def keep(self) -> None:
-        """Begin what is due every minute; of a driver that is still at the last one, nothing."""
+        """Start the work of each minute, except for drivers that are still busy with the last."""
         self.volumes.republish()
         for name in self._drivers.names():
             if name not in self._busy:
@@ -185,7 +185,7 @@ class CsiNode:
             self._busy.discard(name)
 
     async def _update_limit(self, name: str) -> None:
-        """Ask a driver for its limit anew, if it says how often that is to be done."""
+        """Ask a driver for its limit again, if it says how often that is to be done."""
         now_s = self._clock.monotonic_s()
         spec = (self._drivers.known_object(name) or {}).get("spec") or {}
         every_s = spec.get("nodeAllocatableUpdatePeriodSeconds")

@@ -1,8 +1,8 @@
-"""The CSI drivers that have registered on a node, and what their CSIDriver objects say of them.
+"""The registered CSI drivers of a node, and their CSIDriver objects.
 
     drivers.add(driver);  drivers.remove("d.example.com")
     client = drivers.client("d.example.com")          DriverError: it has not registered
-    obj = await drivers.object("d.example.com")       None: there is no such object
+    obj = await drivers.object("d.example.com")       None: it does not exist
 
 CSIDrivers are watched from the first registration on: most nodes have no driver.
 """
@@ -33,28 +33,27 @@ class Driver(NamedTuple):
     version: tuple[int, ...]
     """The highest of the protocol that it speaks."""
     socket: str
-    """By which it registered."""
+    """The socket by which it registered."""
 
 
 class Drivers:
-    """Those of one node; all of it belongs to one loop."""
+    """The registered drivers of a node; used on one loop."""
 
     def __init__(
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
     ) -> None:
-        """Know none, and watch nothing yet."""
         self._drivers: dict[str, Driver] = {}
-        self._informer = Informer(api, CSI_DRIVERS, clock, chance, logger)
+        self._informer = Informer(api, CSI_DRIVERS, clock, random, logger)
         self._task: asyncio.Task[None] | None = None
         self.on_change: Callable[[str], None] = lambda _name: None
         """Called with the name of a driver that has registered, or is gone."""
 
     def add(self, driver: Driver) -> None:
-        """Take a driver; one of the same name is replaced."""
+        """Add a driver; one of the same name is replaced."""
         self.watch_objects()
         self._drivers[driver.client.name] = driver
         self.on_change(driver.client.name)

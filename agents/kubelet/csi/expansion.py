@@ -1,4 +1,4 @@
-"""The node's part of growing a volume: which claims wait for it, and what is written to them.
+"""Expansion of volumes on the node: which claims wait for it, and their status. Pure.
 
 external-resizer ─► claim.status.allocatedResourceStatuses.storage: NodeResizePending
 kubelet          ─► NodeResizeInProgress ─► the driver ─► capacity; the entry and conditions go
@@ -15,7 +15,7 @@ Object: TypeAlias = dict[str, Any]
 
 INFEASIBLE_CODES: Final = frozenset(("InvalidArgument", "OutOfRange", "NotFound"))
 IN_USE_CODE: Final = "FailedPrecondition"
-"""Of a driver that does not let volumes grow while they are in use."""
+"""The gRPC code of a driver that cannot expand volumes in use."""
 _NOT_REQUIRED: Final = "volume.kubernetes.io/node-expansion-not-required"
 _PENDING: Final = ("NodeResizePending", "NodeResizeInProgress")
 _IN_PROGRESS: Final = "NodeResizeInProgress"
@@ -36,7 +36,7 @@ def size_of_claim(claim: Object) -> int:
 
 
 def is_due(claim: Object, volume: Volume, size_bytes: int) -> bool:
-    """Whether a volume is to grow on this node; size_bytes: that it has here.
+    """Whether a volume is to be expanded on this node; size_bytes: its size here.
 
     A claim that is to have its size already is one that several nodes may write to: another node
     was first.
@@ -54,14 +54,14 @@ def is_due(claim: Object, volume: Volume, size_bytes: int) -> bool:
 
 
 def is_written(claim: Object, volume: Volume) -> bool:
-    """Whether a claim has its size already, so that nothing of it is written."""
+    """Whether the status of a claim already has its size."""
     status = claim.get("status") or {}
     has_progress = (status.get("allocatedResourceStatuses") or {}).get("storage")
     return not has_progress and size_of_claim(claim) >= size_of(volume)
 
 
 def is_other_request(claim: Object, volume: Volume) -> bool:
-    """Whether a claim asks for another size by now."""
+    """Whether a claim requests another size in the meantime."""
     resources = claim["spec"].get("resources") or {}
     request = parse((resources.get("requests") or {}).get("storage", "0")).value()
     return request != size_of(volume)
@@ -71,12 +71,12 @@ def is_other_request(claim: Object, volume: Volume) -> bool:
 
 
 def begun(claim: Object) -> Object:
-    """Return what tells that the node lets a volume grow."""
+    """Return the condition or status of a volume that the node expands."""
     return _patch(claim, {"allocatedResourceStatuses": {"storage": _IN_PROGRESS}})
 
 
 def done(claim: Object, volume: Volume) -> Object:
-    """Return what tells that a volume has its size."""
+    """Return the event or status of a volume that has its size."""
     known = {each["type"] for each in (claim.get("status") or {}).get("conditions") or ()}
     gone = [{"$patch": "delete", "type": each} for each in _CONDITIONS if each in known]
     status = {
@@ -88,7 +88,7 @@ def done(claim: Object, volume: Volume) -> Object:
 
 
 def failed(problem: str, now_s: float, *, is_infeasible: bool) -> Object:
-    """Return what tells that a volume did not grow on the node."""
+    """Return the status of a volume whose expansion on the node failed."""
     condition = {
         "type": _ERROR,
         "status": "True",

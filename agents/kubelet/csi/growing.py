@@ -1,4 +1,4 @@
-"""Lets volumes grow on the node, and writes to their claims how that went (rules: `expansion`).
+"""Expands volumes on the node, and writes the result to their claims (rules: `expansion`).
 
     if growing.is_due(growth, volume, claim):
         await growing.grow(growth, volume, published, pod, claim)
@@ -38,13 +38,13 @@ class GrowthError(Exception):
 
 
 class Growth:
-    """How large a volume of a pod is on this node."""
+    """The size of a pod's volume on this node."""
 
     def __init__(self) -> None:
         self.size_bytes = 0
-        """0: not known yet."""
+        """0: unknown."""
         self.is_refused = False
-        """Whether its driver does not let it grow while it is in use."""
+        """Whether its driver cannot expand it while it is in use."""
         self.has_failed = False
 
 
@@ -62,7 +62,6 @@ class Growing:
         logger: Logger,
         node: str,
     ) -> None:
-        """Do nothing yet."""
         self._api = api
         self._drivers = drivers
         self._paths = paths
@@ -81,11 +80,11 @@ class Growing:
     async def grow(
         self, growth: Growth, volume: Volume, published: Published, pod: Object, claim: Object
     ) -> None:
-        """Let a volume grow that is due; GrowthError."""
+        """Expand a volume that is due; GrowthError."""
         if volume.is_read_only:
             text = "MountVolume.NodeExpandVolume failed"
             text = f'{text} for volume "{volume.name}" requested read-only file system'
-            self._tell(pod, claim, "Warning", FAILED, text)
+            self._report(pod, claim, "Warning", FAILED, text)
             growth.is_refused = True
             return
         is_written = expansion.is_written(claim, volume)
@@ -100,7 +99,7 @@ class Growing:
             raise GrowthError(str(error)) from error
         growth.size_bytes, growth.has_failed = expansion.size_of(volume), False
         text = f'MountVolume.NodeExpandVolume succeeded for volume "{volume.name}" {self._node}'
-        self._tell(pod, claim, "Normal", SUCCEEDED, text)
+        self._report(pod, claim, "Normal", SUCCEEDED, text)
         if not is_written:
             try:
                 await self._write(claim, expansion.done(claim, volume))
@@ -109,7 +108,7 @@ class Growing:
                 raise GrowthError(f"update pvc status failed: {error}") from error
 
     async def _expand(self, volume: Volume, published: Published) -> None:
-        """Ask the driver; DriverError, SecretError, ApiError, UnreachableError."""
+        """Call the driver; DriverError, SecretError, ApiError, UnreachableError."""
         from kvstack.agents.kubelet.csi.node_client import Call  # by now there is a driver
 
         client = self._drivers.client(volume.driver)
@@ -133,7 +132,7 @@ class Growing:
         *,
         is_written: bool,
     ) -> None:
-        """Write that a driver did not let a volume grow; GrowthError: it is to be tried again."""
+        """Report that a driver refused an expansion; GrowthError: it is to be tried again."""
         text = f"Expander.NodeExpand failed to expand the volume : {error}"
         if error.is_final and not is_written:
             is_other = growth.has_failed and expansion.is_other_request(claim, volume)
@@ -144,7 +143,7 @@ class Growing:
             try:
                 await self._write(claim, patch)
             except (ApiError, UnreachableError) as problem:
-                what = "a claim was not told that its volume did not grow"
+                what = "a claim's failed expansion was not reported"
                 self._logger.warning(what, volume=volume.name, error=str(problem))
         if error.code == expansion.IN_USE_CODE:
             growth.is_refused = True
@@ -165,6 +164,6 @@ class Growing:
         )
         return written
 
-    def _tell(self, pod: Object, claim: Object, type_: str, reason: str, text: str) -> None:
+    def _report(self, pod: Object, claim: Object, type_: str, reason: str, text: str) -> None:
         for about in (pod, claim):
             self._recorder.record(about, type_, reason, text)

@@ -1,15 +1,15 @@
-"""The volumes of CSI drivers on one node: which pods have them, and what is being done.
+"""The CSI volumes of one node: the pods that use them, and operations under way.
 
     path = await mounted.have(pod, volume, group)    PendingError: not yet; StepError: it failed
-    mounted.release(uid)                             whether the pod has none any more
-    mounted.in_use()                                 what the node's status tells
+    mounted.release(uid)                             whether none of the pod's is mounted
+    mounted.in_use()                                 for the node's status
 
-    nothing ─► note on disk ─► attached ─► staged ─► published ─► group, size ─► the pod runs
-    nothing ◄── unstaged ◄── nobody else has it ◄── unpublished ◄── containers have ended
+    nothing ─► record on disk ─► attached ─► staged ─► published ─► group, size ─► the pod runs
+    nothing ◄── unstaged ◄── no other pod has it ◄── unpublished ◄── containers have ended
 
-Each step runs in a task of its own, and whoever waits for it looks again when it is done: a driver
-that hangs holds up its own volumes alone. What is done with one volume is done in turn. A step
-whose outcome is not known counts as done when it is to be undone, and as not done otherwise.
+Each step runs in a task of its own, and waiting pods are synced again when it is done: a driver
+that hangs delays only its own volumes. Steps of one volume run in turn. A step whose outcome is
+unknown counts as done for unmounting, and as not done for mounting.
 """
 
 import asyncio
@@ -53,11 +53,11 @@ _RETRY_S: Final = 0.5
 _RETRY_MAX_S: Final = 122.0
 _GROW_RETRY_S: Final = 30.0
 _REGISTERED_S: Final = 5.0
-"""After so long a driver has registered that runs when the node starts."""
+"""The time after the node's start in which a running driver registers."""
 
 
 class MountedVolumes:
-    """Those of one node; all of it belongs to one loop."""
+    """The volumes of a node's pods; used on one loop."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class MountedVolumes:
         again: Callable[[str], None],
         report: Callable[[], None],
     ) -> None:
-        """again: look at a pod, by its uid; report: the node's status tells something else now."""
+        """again: sync a pod, by its uid; report: the node's status has changed."""
         self._paths = paths
         self._drivers = drivers
         self._mounting = mounting
@@ -84,9 +84,9 @@ class MountedVolumes:
         self._report = report
         self._uses: dict[tuple[str, str], Use] = {}
         self._staged: dict[Staged, bool] = {}
-        """What is staged, or may be; whether it is."""
+        """Volumes that may be staged, and whether they are."""
         self._attached: set[Staged] = set()
-        """What the node's status tells."""
+        """The volumes in the node's status."""
         self._locks: dict[Staged, asyncio.Lock] = {}
         self._clearing: set[Staged] = set()
         self._back_off = FailureBackOff(clock, _RETRY_S, _RETRY_MAX_S)
@@ -122,17 +122,17 @@ class MountedVolumes:
         return {uid for uid, _ in self._uses}
 
     def clear_unused(self) -> None:
-        """Undo what is staged for nobody; called once the pods of the node are known."""
+        """Unstage unused volumes; called once the pods of the node are known."""
         for staged in list(self._staged):
             self._clear(staged)
 
     async def give_back(self, within_s: float) -> bool:
-        """Take all volumes from pods whose containers have ended with the node.
+        """Release all volumes of pods whose containers have ended with the node.
 
         Returns whether that was done within the time. Drivers are asked once: one that has ended
         with the node does not come back.
         """
-        self._tell = lambda _pod, _reason, _text: None  # nobody is told of a node that ends
+        self._tell = lambda _pod, _reason, _text: None  # a node that ends records no events
         self._is_ending = True
         for uid in self.uids():
             self.release(uid)
@@ -149,14 +149,14 @@ class MountedVolumes:
         return not self._uses and not self._staged
 
     async def close(self) -> None:
-        """Do nothing more; volumes are left as they are."""
+        """Stop; volumes are left as they are."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         self._mounting.close()
 
-    # What is told.
+    # Reports.
 
     def in_use(self) -> list[str]:
         """Return the unique names of what is, or may be, mounted and has to be attached."""
@@ -210,7 +210,7 @@ class MountedVolumes:
         return str(self._paths.target(use.published))
 
     def _start(self, use: Use, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something with a volume of a pod, which is looked at again after that."""
+        """Start work on a volume of a pod, which is synced again after that."""
         use.task = self._spawn(self._run(use, work), f"volume {use.published.volume}")
         return use.task
 
@@ -221,7 +221,7 @@ class MountedVolumes:
         except StepError as error:
             use.problem = error
             use.retry_s = self._clock.monotonic_s() + self._back_off.next_s(use.key)
-        except Exception as error:  # noqa: BLE001 - told as an event and tried again
+        except Exception as error:  # noqa: BLE001 - recorded as an event and tried again
             text = f'MountVolume.SetUp failed for volume "{use.published.volume}" : {error!r}'
             use.problem = StepError(text)
             use.retry_s = self._clock.monotonic_s() + self._back_off.next_s(use.key)
@@ -230,7 +230,7 @@ class MountedVolumes:
             self._again(use.published.uid)
 
     async def _mount(self, use: Use, volume: Volume, pod: Object) -> None:
-        """Let a pod have a volume; StepError."""
+        """Mount a volume for a pod; StepError."""
         await self._await_driver(use, volume.driver)
         obj = await self._driver_object(volume)
         if problem := rules.lifecycle_problem(volume, obj):
@@ -251,7 +251,7 @@ class MountedVolumes:
                 await self._mount_in_turn(use, volume, pod, context)
 
     async def _await_driver(self, use: Use, driver: str) -> None:
-        """Let drivers register first that run already when the node starts."""
+        """Wait until drivers have registered that were running when the node started."""
         rest_s = self._opened_s + _REGISTERED_S - self._clock.monotonic_s()
         if self._drivers.find(driver) is None and rest_s > 0:
             use.is_waiting = True
@@ -298,7 +298,7 @@ class MountedVolumes:
         use.state = State.MOUNTED
 
     def _check_alone(self, use: Use, volume: Volume) -> None:
-        """Let one pod alone have a volume that says so; StepError."""
+        """Refuse a ReadWriteOncePod volume that another pod uses; StepError."""
         if tuple(volume.access_modes) != (rules.ONE_POD,):
             return
         others = (each for each in self._uses.values() if each.staged == use.staged)
@@ -310,7 +310,7 @@ class MountedVolumes:
     # What mounted volumes need.
 
     def _grow(self, use: Use) -> None:
-        """Let a volume grow that pods use, if its claim waits for that."""
+        """Expand a volume in use, if its claim waits for that."""
         pod, volume, claim = use.pod, use.volume, use.claim
         if pod is None or volume is None or claim is None:
             return
@@ -331,7 +331,7 @@ class MountedVolumes:
                 use.retry_s = self._clock.monotonic_s() + _GROW_RETRY_S
 
     async def measure(self, driver: str) -> None:
-        """Ask a driver how full its volumes are, if it can tell; until it fails."""
+        """Ask a driver for the usage of its volumes, if it reports it; until it fails."""
         try:
             client = self._drivers.client(driver)
             if not (await client.abilities()).tells_stats:
@@ -340,11 +340,11 @@ class MountedVolumes:
                 if use.published.driver == driver and use.state is State.MOUNTED:
                     use.fill = await client.fill(use.published.handle, self._path(use))
         except DriverError as error:
-            text = "a driver does not tell how full its volumes are"
+            text = "a driver does not report the usage of its volumes"
             self._logger.debug(text, driver=driver, error=str(error))
 
     def republish(self) -> None:
-        """Ask drivers that want to be asked again to publish what they have published."""
+        """Republish the volumes of drivers with `requiresRepublish`."""
         for use in self.mounted():
             obj = self._drivers.known_object(use.published.driver)
             is_idle = use.task is None and not use.is_leaving
@@ -353,7 +353,7 @@ class MountedVolumes:
 
     async def _republish(self, use: Use) -> None:
         volume, pod = use.volume, use.pod
-        assert volume is not None, "a mounted volume was asked for"
+        assert volume is not None, "the volume of a mounted use exists"
         assert pod is not None, "by a pod"
         try:
             context: dict[str, str] = {}
@@ -372,7 +372,7 @@ class MountedVolumes:
     # Giving it back.
 
     def release(self, uid: str) -> bool:
-        """Take the volumes of a pod from it, whose containers have ended; whether it has none."""
+        """Unmount the volumes of a pod whose containers have ended; return whether none is left."""
         uses = self.of_pod(uid)
         for use in uses:
             if not use.is_leaving:
@@ -386,7 +386,7 @@ class MountedVolumes:
             if use.is_waiting:
                 task.cancel()
             await asyncio.wait((task,))
-        while not await self._left(use):
+        while not await self._unmount(use):
             if self._is_ending:
                 return
             await self._pause(use.published.driver, self._back_off.next_s(use.key))
@@ -395,8 +395,8 @@ class MountedVolumes:
         self._again(use.published.uid)
         self._clear(use.staged)
 
-    async def _left(self, use: Use) -> bool:
-        """Take a volume from its pod; return whether that is done."""
+    async def _unmount(self, use: Use) -> bool:
+        """Unmount a volume of its pod; return whether that is done."""
         published = use.published
         try:
             async with self._lock(use.staged):
@@ -407,7 +407,7 @@ class MountedVolumes:
         except (DriverError, OSError) as error:
             self._tell_of_left(use, str(error))
             return False
-        except Exception as error:  # noqa: BLE001 - told and tried again: its pod waits for it
+        except Exception as error:  # noqa: BLE001 - reported and tried again: its pod waits for it
             self._tell_of_left(use, repr(error))
             return False
         return True
@@ -416,12 +416,12 @@ class MountedVolumes:
         published = use.published
         step = "UnmapVolume.UnmapPodDevice" if published.is_block else "UnmountVolume.TearDown"
         text = f'{step} failed for volume "{published.volume}" : {problem}'
-        self._logger.warning("a volume was not unmounted", pod=published.uid, error=text)
+        self._logger.warning("failed to unmount a volume", pod=published.uid, error=text)
         if use.pod is not None:
             self._tell(use.pod, FAILED_UNMOUNT, text)
 
     def _clear(self, staged: Staged) -> None:
-        """Undo what was done for a volume that no pod has any more."""
+        """Unstage a volume that no pod uses."""
         if staged not in self._clearing and not self._has_users(staged):
             self._clearing.add(staged)
             self._spawn(self._clear_in_turn(staged), f"unstaging {staged.handle}")
@@ -451,9 +451,9 @@ class MountedVolumes:
                     self._staged[staged] = False
                     await self._mounting.unstage(staged)
                     del self._staged[staged]
-        except Exception as error:  # noqa: BLE001 - told and tried again: it stays attached
+        except Exception as error:  # noqa: BLE001 - reported and tried again: it stays attached
             text = f"UnmountDevice failed for volume {staged.driver}^{staged.handle}: {error!r}"
-            self._logger.warning("a volume was not unstaged", error=text)
+            self._logger.warning("failed to unstage a volume", error=text)
             return False
         if staged in self._attached and not self._has_users(staged):
             self._attached.discard(staged)

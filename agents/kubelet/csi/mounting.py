@@ -1,10 +1,10 @@
-"""The steps of having a volume and giving it back: what is written, and what a driver is asked.
+"""The steps of mounting and unmounting a volume: records on disk, and calls of the driver.
 
     await mounting.wait_attached(volume)     ─► what attaching returned, for the driver
     await mounting.stage(volume, …);  await mounting.publish(pod, volume, …)
     await mounting.unpublish(published);  await mounting.unstage(staged)
 
-StepError has the text of the event. Its `is_final` says whether the driver works on it no more:
+StepError has the text of the event. Its `is_final` says whether the operation has ended:
 what is not final may have been done, and is undone before it counts as undone.
 """
 
@@ -36,7 +36,7 @@ FAILED_MOUNT: Final = "FailedMount"
 FAILED_MAP: Final = "FailedMapVolume"
 _LOOK_S: Final = 0.1
 _LOOK_MAX_S: Final = 2.0
-_TOLD_AFTER_S: Final = 123.0
+_REPORT_AFTER_S: Final = 123.0
 _THREADS: Final = 4
 _TOKENS: Final = "csi.storage.k8s.io/serviceAccount.tokens"
 
@@ -45,7 +45,7 @@ class StepError(Exception):
     """A step failed."""
 
     def __init__(self, text: str, *, reason: str = FAILED_MOUNT, is_final: bool = True) -> None:
-        """text: of the event that tells of it, whose reason is given."""
+        """text: of the event that reports it, whose reason is given."""
         super().__init__(text)
         self.reason = reason
         self.is_final = is_final
@@ -72,7 +72,7 @@ class Mounting:
         node: str,
         report: Callable[[], None],
     ) -> None:
-        """report: lets the node's status tell which volumes are in use."""
+        """report: updates the volumes in use in the node's status."""
         self._api = api
         self._drivers = drivers
         self._paths = paths
@@ -85,7 +85,7 @@ class Mounting:
         self._threads = ThreadPoolExecutor(_THREADS, "volumes of CSI drivers")
 
     def close(self) -> None:
-        """Begin nothing more on the disk."""
+        """Start no further work on the disk."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def on_disk(self, work: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
@@ -101,7 +101,7 @@ class Mounting:
         wait_s, is_told = _LOOK_S, False
         while not await self._is_attached(volume):
             self._report()
-            if not is_told and asyncio.get_running_loop().time() - begun_s > _TOLD_AFTER_S:
+            if not is_told and asyncio.get_running_loop().time() - begun_s > _REPORT_AFTER_S:
                 is_told = True
                 text = "a volume is not attached to this node"
                 self._logger.warning(text, volume=volume.name, driver=volume.driver)
@@ -118,11 +118,11 @@ class Mounting:
         return (attachment.get("status") or {}).get("attachmentMetadata") or {}
 
     async def _is_attached(self, volume: Volume) -> bool:
-        """Whether the node's status has a volume as in use, and after that as attached."""
+        """Whether the node's status has a volume as in use, and then as attached."""
         try:
             node = await self._api.get(NODES, "", self._node)
         except (ApiError, UnreachableError) as error:
-            self._logger.debug("the node was not read", error=str(error))
+            self._logger.debug("failed to read the node", error=str(error))
             return False
         status = node.get("status") or {}
         attached = {each["name"] for each in status.get("volumesAttached") or ()}
@@ -184,7 +184,7 @@ class Mounting:
         *,
         is_again: bool,
     ) -> None:
-        """Let a pod have a volume; StepError. is_again: it has it, or may have it, already."""
+        """Mount a volume for a pod; StepError. is_again: it is, or may be, mounted already."""
         step = "MapVolume.MapPodDevice failed" if volume.is_block else "MountVolume.SetUp failed"
         obj = self._drivers.known_object(volume.driver)
         secrets = await self._secrets(volume, volume.publish_secret, "NodePublishSecretRef", step)
@@ -259,7 +259,7 @@ class Mounting:
     # Giving it back.
 
     async def unpublish(self, published: Published) -> None:
-        """Take a volume from a pod; DriverError, OSError."""
+        """Unmount a volume of a pod; DriverError, OSError."""
         client = self._drivers.client(published.driver)
         await client.unpublish(published.handle, str(self._paths.target(published)))
         await self.on_disk(self._paths.forget_published, published)

@@ -1,12 +1,12 @@
-"""The node service of one CSI driver, asked over its socket.
+"""A client of a CSI driver's node service.
 
     client = NodeClient("d.example.com", "/…/plugins/d/csi.sock")
     facts = await client.info()
     await client.publish(volume, PublishCall(path, staging_path, …))
 
-Each call has a connection of its own and a limit of time: a driver that was killed and started
-again is reached at once. DriverError tells what a driver refused, with upstream's texts, and
-whether it may still be at work (it timed out, is gone, or answered what cannot be read).
+Each call has a connection and a timeout of its own: a driver that was killed and started
+again is reached at once. DriverError has the refusal, with upstream's texts, and
+whether the operation may still be under way (timeout, lost connection, invalid answer).
 """
 
 from collections.abc import Mapping
@@ -47,21 +47,21 @@ _UNFINISHED: Final = frozenset(
         grpc.StatusCode.ABORTED,
     )
 )
-"""After which an operation may go on."""
+"""Codes after which an operation may still be under way."""
 _GO_NAMES: Final = {grpc.StatusCode.CANCELLED: "Canceled"}
 
 
 class NodeFacts(NamedTuple):
-    """What a driver says of the node."""
+    """The answer of NodeGetInfo."""
 
     node_id: str
     volumes_max: int
-    """0: it does not say."""
+    """0: not reported."""
     topology: Mapping[str, str]
 
 
 class Abilities(NamedTuple):
-    """What the node service of a driver can do."""
+    """The capabilities of a driver's node service."""
 
     stages: bool = False
     tells_stats: bool = False
@@ -72,21 +72,21 @@ class Abilities(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What staging and publishing have in common."""
+    """The parameters that staging and publishing share."""
 
     abilities: Abilities
     context: Mapping[str, str] = field(default_factory=dict)
-    """What attaching the volume returned."""
+    """The publish context, from attaching the volume."""
     secrets: Mapping[str, str] = field(default_factory=dict)
     group: int | None = None
-    """That the driver gives the files to."""
+    """The group that the driver gives the files to."""
 
 
 class NodeClient:
     """Asks one driver."""
 
     def __init__(self, name: str, endpoint: str, call_s: float) -> None:
-        """Ask nothing yet; call_s: the limit of each call."""
+        """call_s: the timeout of each call."""
         self.name: Final = name
         self.endpoint: Final = endpoint
         self._call_s = call_s
@@ -126,7 +126,7 @@ class NodeClient:
     async def publish(
         self, volume: Volume, path: str, staging: str, attributes: Mapping[str, str], call: Call
     ) -> None:
-        """Let a pod have a volume at a path; DriverError.
+        """Publish a volume at a path; DriverError.
 
         staging: where it is staged; empty: nowhere.
         """
@@ -143,7 +143,7 @@ class NodeClient:
         await self._ask("NodePublishVolume", request, api.NodePublishVolumeResponse)
 
     async def unpublish(self, handle: str, path: str) -> None:
-        """Take a volume from a pod; DriverError."""
+        """Unpublish a volume; DriverError."""
         request = api.NodeUnpublishVolumeRequest(volume_id=handle, target_path=path)
         await self._ask("NodeUnpublishVolume", request, api.NodeUnpublishVolumeResponse)
 
@@ -155,7 +155,7 @@ class NodeClient:
     async def expand(
         self, volume: Volume, path: str, staging: str, size_bytes: int, call: Call
     ) -> None:
-        """Let a volume have all of its new size on the node; DriverError."""
+        """Expand a volume on the node to its new size; DriverError."""
         request = api.NodeExpandVolumeRequest(
             volume_id=volume.handle,
             volume_path=path,
@@ -185,7 +185,7 @@ async def ask(
     """Return what a program answers over its socket; DriverError."""
     options = [("grpc.max_receive_message_length", _BYTES_MAX), ("grpc.enable_retries", 0)]
     async with grpc.aio.insecure_channel(f"unix://{socket}", options=options) as channel:
-        # Bytes, so that what cannot be read is not taken for an error that the driver tells.
+        # Bytes, so that an invalid answer is not mistaken for an error of the driver.
         call: grpc.aio.UnaryUnaryMultiCallable[Message, bytes] = channel.unary_unary(
             method, request_serializer=lambda message: message.SerializeToString()
         )

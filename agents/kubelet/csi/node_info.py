@@ -1,4 +1,4 @@
-"""What the API says of the CSI drivers of one node: its CSINode, and labels of its Node.
+"""The CSI drivers of a node in the API: its CSINode, and labels of its Node.
 
     await info.open()                    the node's CSINode, made if it is missing
     await info.add(name, facts)          id, limit of volumes, topology
@@ -38,7 +38,7 @@ _CONFLICT: Final = 409
 
 
 class NodeInfoError(Exception):
-    """What a driver says of the node could not be written."""
+    """The node's information of a driver could not be written."""
 
 
 class NodeInfo:
@@ -67,7 +67,7 @@ class NodeInfo:
                 return
 
     async def add(self, name: str, facts: "NodeFacts") -> None:
-        """Write what a driver says of the node; NodeInfoError."""
+        """Write a driver's information about the node; NodeInfoError."""
         if not facts.node_id or len(facts.node_id) > _ID_MAX:
             text = "error adding CSI driver node info: driverNodeID must not be empty"
             raise NodeInfoError(f"{text}, nor longer than {_ID_MAX} bytes")
@@ -78,12 +78,12 @@ class NodeInfo:
         await self._again(lambda: self._write_drivers(name, _entry(name, facts)))
 
     async def remove(self, name: str) -> None:
-        """Take back what a driver said of the node; NodeInfoError."""
+        """Remove a driver's information about the node; NodeInfoError."""
         await self._again(lambda: self._write_drivers(name, None))
         await self._again(lambda: self._write_node(name, "", {}))
 
     async def _again(self, write: Callable[[], Any]) -> None:
-        """Write, again if somebody else has written meanwhile; NodeInfoError."""
+        """Write, and retry after conflicts; NodeInfoError."""
         for number in range(_TRIES):
             try:
                 async with self._lock:
@@ -164,7 +164,7 @@ def _entry(name: str, facts: "NodeFacts") -> Object:
 
 
 def _may_become(known: Object, entry: Object) -> bool:
-    """Whether an entry may become another one: all but its limit stays as long as it is there."""
+    """Whether an entry may be replaced by another: only its limit may change."""
     names = ("nodeID", "topologyKeys")
     return all((known.get(each) or "") == (entry.get(each) or "") for each in names)
 
@@ -174,9 +174,9 @@ def _with_drivers(csi_node: Object, drivers: Sequence[Object]) -> Object:
 
 
 def _with_id(text: str | None, name: str, node_id: str) -> str | None:
-    """Return the annotation with the id of a driver; None: there is none any more.
+    """Return the annotation with the id of a driver; None: it is empty.
 
-    What is no JSON object is written anew.
+    An invalid annotation is replaced.
     """
     try:
         known = orjson.loads(text or "{}")

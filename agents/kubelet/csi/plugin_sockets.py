@@ -1,4 +1,4 @@
-"""The sockets by which plugins register: a directory of the node that is looked at every second.
+"""The directory of plugins' registration sockets, checked every second.
 
     sockets = PluginSockets(root / "plugins_registry", handle, logger)
     await sockets.run()
@@ -35,7 +35,7 @@ class RegistrationError(Exception):
 
 
 class Handle(Protocol):
-    """What is done with plugins."""
+    """Handles plugins."""
 
     async def register(self, path: str) -> None:
         """Register the plugin of a socket; RegistrationError."""
@@ -47,7 +47,7 @@ class Handle(Protocol):
 
 
 class Identity(NamedTuple):
-    """What tells a socket from one that takes its place."""
+    """Identifies a socket, to detect when another one replaces it."""
 
     device: int
     inode: int
@@ -58,7 +58,6 @@ class PluginSockets:
     """The sockets in one directory."""
 
     def __init__(self, directory: Path, handle: Handle, clock: Clock, logger: Logger) -> None:
-        """Look at nothing yet."""
         self._directory = directory
         self._handle = handle
         self._logger = logger
@@ -68,13 +67,13 @@ class PluginSockets:
         self._problem = ""
 
     async def run(self) -> None:
-        """Follow the directory until cancelled; then nothing is unregistered."""
+        """Follow the directory until cancelled; plugins are not unregistered then."""
         try:
             while True:
                 try:
                     await self.look()
                 except OSError as error:
-                    self._tell(f"{self._directory}: {error}")
+                    self._notify(f"{self._directory}: {error}")
                 await asyncio.sleep(_EVERY_S)
         finally:
             tasks = [*(task for _, task in self._tasks.values()), *self._ending]
@@ -83,19 +82,19 @@ class PluginSockets:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def look(self) -> None:
-        """Follow what has changed since the last look; OSError."""
+        """Handle changes since the last look; OSError."""
         for path in list(self._tasks):
             if _identity(path) is None:
                 self._begin(path, None)
         sockets = sockets_below(self._directory)
         known = {*self._tasks, *sorted(sockets)[: max(_SOCKETS_MAX - len(self._tasks), 0)]}
         too_many = len(sockets) > len(known)
-        self._tell(f"there are more than {_SOCKETS_MAX} sockets" if too_many else "")
+        self._notify(f"there are more than {_SOCKETS_MAX} sockets" if too_many else "")
         for path in sorted(known & sockets.keys()):
             if path not in self._tasks or self._tasks[path][0] != sockets[path]:
                 self._begin(path, sockets[path])
 
-    def _tell(self, problem: str) -> None:
+    def _notify(self, problem: str) -> None:
         if problem and problem != self._problem:
             text = "not all plugins can register"
             self._logger.warning(text, directory=str(self._directory), reason=problem)

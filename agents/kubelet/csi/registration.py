@@ -1,4 +1,4 @@
-"""Registers the plugins of one node: who they are is asked at their sockets.
+"""Registers the plugins of one node by calls to their sockets.
 
     kubelet ── GetInfo ─► socket                    type, name, endpoint, versions
     kubelet ── NodeGetInfo ─► endpoint              id of the node, limit, topology
@@ -32,7 +32,7 @@ _TEXT_MAX: Final = 1000
 
 
 class Registration:
-    """What is done with the plugins of one node."""
+    """Registers and unregisters the plugins of one node."""
 
     def __init__(self, drivers: Drivers, info: NodeInfo, call_s: float) -> None:
         """call_s: the limit of what drivers are asked."""
@@ -40,7 +40,7 @@ class Registration:
         self._info = info
         self._call_s = call_s
         self._names: dict[str, str] = {}
-        """Of drivers, by the sockets that registered them."""
+        """Names of drivers by the sockets that registered them."""
 
     async def register(self, path: str) -> None:
         """Register the plugin of a socket, and say so to it; RegistrationError."""
@@ -80,9 +80,9 @@ class Registration:
         if not Path(endpoint).is_absolute() or len(endpoint) > _PATH_MAX:
             limit = f"an absolute path of at most {_PATH_MAX} bytes"
             raise RegistrationError(f"endpoint {endpoint[:200]!r}: it is to be {limit}")
-        known = self._drivers.find(name)
-        if known is not None and known.socket != path and known.version >= version:
-            shown = ".".join(str(part) for part in known.version)
+        registered = self._drivers.find(name)
+        if registered is not None and registered.socket != path and registered.version >= version:
+            shown = ".".join(str(part) for part in registered.version)
             raise RegistrationError(
                 f'CSI driver "{name}": another driver with the same name is already registered '
                 f'with a higher supported version: "{shown}"'
@@ -91,8 +91,8 @@ class Registration:
             await self.unregister(path)  # the program at the socket is another one now
         client = NodeClient(name, endpoint, self._call_s)
         await self._info.add(name, await client.info())
-        if known is not None and known.socket != path:
-            self._names.pop(known.socket, None)
+        if registered is not None and registered.socket != path:
+            self._names.pop(registered.socket, None)
         self._names[path] = name
         self._drivers.add(Driver(client, version, path))
 

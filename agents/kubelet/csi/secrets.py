@@ -1,4 +1,4 @@
-"""The secrets that PersistentVolumes and pods name for drivers, as text."""
+"""The Secrets that PersistentVolumes and pods name for drivers, as text."""
 
 from base64 import b64decode
 from collections.abc import Mapping
@@ -18,7 +18,6 @@ class Secrets:
     """Reads secrets with the node's API."""
 
     def __init__(self, api: Api) -> None:
-        """Read nothing yet."""
         self._api = api
 
     async def read(self, secret: SecretName) -> Mapping[str, str]:
@@ -36,6 +35,6 @@ class Secrets:
             try:
                 values[key] = b64decode(encoded).decode()
             except ValueError as error:
-                text = f"the value of {key} in secret {namespace}/{name} is no UTF-8 text"
+                text = f"the value of {key} in secret {namespace}/{name} is not UTF-8 text"
                 raise SecretError(text) from error
         return values

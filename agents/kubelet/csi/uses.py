@@ -1,4 +1,4 @@
-"""What is known of the volumes of pods: one `Use` a volume and pod."""
+"""The state of pods' volumes: one `Use` for each volume and pod."""
 
 from enum import Enum
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,7 +17,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class PendingError(Exception):
-    """A volume is not there yet; whoever asked is told to look again when it may be."""
+    """A volume is not ready yet; the pod is synced again when it may be."""
 
     def __init__(self, after_s: float) -> None:
         """after_s: when to look again in any case."""
@@ -26,11 +26,11 @@ class PendingError(Exception):
 
 
 class State(Enum):
-    """Whether a pod has a volume."""
+    """The state of a pod's volume."""
 
     NONE = "none"
     UNKNOWN = "unknown"
-    """It may."""
+    """It may be mounted."""
     MOUNTED = "mounted"
 
 
@@ -42,21 +42,21 @@ class Use:
         self.staged = staged_of(published)
         self.state = state
         self.volume: Volume | None = None
-        """None: its pod has not asked for it since the node started."""
+        """None: its pod was not synced since the node started."""
         self.pod: Object | None = None
         self.name = ""
-        """As its pod names it."""
+        """The name of the volume in its pod."""
         self.claim: Object | None = None
         self.fill: Fill | None = None
-        """As its driver said last."""
+        """The usage that its driver reported last."""
         self.group = Group(None, "Always")
         self.growth = Growth()
         self.is_leaving = False
         self.is_waiting = False
-        """Whether its task waits for others: it is broken off when the pod ends."""
+        """Whether its task waits for others: it is cancelled when the pod ends."""
         self.task: asyncio.Task[None] | None = None
         self.problem: StepError | None = None
-        """Of its last try, until it is told."""
+        """The error of the last attempt, until it is reported."""
         self.retry_s = 0.0
         """Monotonic seconds; not before."""
 

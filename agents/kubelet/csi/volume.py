@@ -1,4 +1,4 @@
-"""What a pod or a PersistentVolume asks of a CSI driver, as values; and how nodes name volumes.
+"""The CSI volume of a pod or a PersistentVolume, as a value; and volume names of nodes.
 
 volume = of_claim(pod_volume_name, pv, is_read_only)      bound to a claim
 volume = of_pod(pod, pod_volume)                          inline, made for the pod alone
@@ -35,7 +35,7 @@ class Volume:
     """One volume of a pod, as its driver knows it."""
 
     name: str
-    """Of the PersistentVolume, or of the pod's volume if it is inline."""
+    """The name of the PersistentVolume, or of the pod's volume if it is inline."""
     driver: str
     handle: str
     lifecycle: str = PERSISTENT
@@ -50,11 +50,11 @@ class Volume:
     publish_secret: SecretName | None = None
     expand_secret: SecretName | None = None
     capacity: str = ""
-    """Of the PersistentVolume, as a quantity."""
+    """The capacity of the PersistentVolume, as a quantity."""
 
     @property
     def access_mode(self) -> str:
-        """Return the access mode that the driver is told."""
+        """Return the access mode for the driver."""
         return self.access_modes[0] if self.access_modes else "ReadWriteOnce"
 
     @property
@@ -119,11 +119,11 @@ def checked_driver_name(name: str) -> str:
     """Return the name of a driver; ValueError: none can have it."""
     if _DRIVER_NAME.fullmatch(name) is None:
         text = "letters, digits, dots and hyphens, at most 63"
-        raise ValueError(f"{name[:80]!r} is no name of a CSI driver: {text}")
+        raise ValueError(f"{name[:80]!r} is not a valid name of a CSI driver: {text}")
     return name
 
 
-# What its CSIDriver object says of a driver; None: there is no such object.
+# Settings of a driver in its CSIDriver object; None: it does not exist.
 
 
 def lifecycle_problem(volume: Volume, driver: Object | None) -> str:
@@ -141,19 +141,19 @@ def lifecycle_problem(volume: Volume, driver: Object | None) -> str:
 
 
 def is_attached_first(volume: Volume, driver: Object | None) -> bool:
-    """Whether a volume is attached to its node before the driver's node service has it."""
+    """Whether a volume must be attached to its node before it is staged."""
     if volume.lifecycle != PERSISTENT:
         return False
     return driver is None or bool(driver["spec"].get("attachRequired", True))
 
 
 def is_republished(driver: Object | None) -> bool:
-    """Whether a driver is asked again and again to publish what it has published."""
+    """Whether a driver requires republishing."""
     return driver is not None and bool(driver["spec"].get("requiresRepublish"))
 
 
 def gives_group(volume: Volume, driver: Object | None) -> bool:
-    """Whether the node gives the files of a volume to the fsGroup of its pod."""
+    """Whether the node changes the group of a volume's files to the fsGroup of its pod."""
     policy = _WITH_FS_TYPE if driver is None else driver["spec"].get("fsGroupPolicy")
     if volume.is_read_only or policy == "None":
         return False
@@ -165,7 +165,7 @@ def gives_group(volume: Volume, driver: Object | None) -> bool:
 
 
 def pod_attributes(pod: Object, volume: Volume, driver: Object | None) -> dict[str, str]:
-    """Return what a driver is told of the pod, if it asks for that."""
+    """Return the attributes of the pod for a driver, if it requests them."""
     if driver is None or not driver["spec"].get("podInfoOnMount"):
         return {}
     meta = pod["metadata"]

@@ -1,4 +1,4 @@
-"""Where the volumes of CSI drivers are on a node, and what the disk knows of them.
+"""Directories and records of CSI volumes on the node's disk.
 
     ROOT/plugins/kubernetes.io/csi/<driver>/<sha256 of the handle>/{globalmount, vol_data.json}
     ROOT/pods/<uid>/volumes/kubernetes.io~csi/<volume>/{mount, vol_data.json}
@@ -145,7 +145,7 @@ class VolumePaths:
             _remove(path.parent)
             return
         _check_unmounted(path)
-        remove_tree(path)  # drivers keep files of their own there; a device is no file system
+        remove_tree(path)  # drivers keep files of their own there; a device is not a file system
         _remove_if_empty(self._devices / "publish" / volume.device)
         data = self._data_of_device(volume.device)
         data.unlink(missing_ok=True)
@@ -172,7 +172,7 @@ class VolumePaths:
     # What an earlier kubelet left.
 
     def all_published(self, problems: list[str]) -> Iterator[Published]:
-        """Give the volumes that pods may have; problems: is told which cannot be read."""
+        """Yield the volumes that pods may have; problems: gets unreadable files."""
         for path in self._pods.glob(f"*/volumes/{PLUGIN}/*/{DATA_FILE}"):
             if data := _read(path, problems):
                 mode = data.get("volumeLifecycleMode", PERSISTENT)
@@ -184,7 +184,7 @@ class VolumePaths:
                 yield Published(uid, link.name, driver, data["volumeHandle"], is_block=True)
 
     def all_staged(self, problems: list[str]) -> Iterator[Staged]:
-        """Give the volumes that may be staged; problems: is told which cannot be read."""
+        """Yield the volumes that may be staged; problems: gets unreadable files."""
         for path in self._plugins.glob(f"*/*/{DATA_FILE}"):
             if data := _read(path, problems):
                 volume = Staged(data["driverName"], data["volumeHandle"])
@@ -243,7 +243,7 @@ def _private(path: str, flags: int) -> int:
 
 
 def _read(path: Path, problems: list[str]) -> dict[str, str]:
-    """Return what a file says of a volume; nothing: it cannot be read, as problems are told."""
+    """Return the contents of a file about a volume; empty: unreadable, and added to problems."""
     try:
         with path.open("rb") as file:
             data = orjson.loads(file.read(_BYTES_MAX))

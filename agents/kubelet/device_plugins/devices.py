@@ -1,4 +1,4 @@
-"""Which containers have which devices of plugins, and what they need to use them.
+"""The allocation of plugins' devices to containers.
 
     refused = await devices.give(pod)        reason and message; None: all containers have theirs
     needs = await devices.needs(uid, name)   variables, mounts and device files of a container
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Object: TypeAlias = dict[str, Any]
 Given: TypeAlias = dict[str, dict[str, Object]]
-"""By container and resource: ids, and what the plugin said of their use."""
+"""By container and resource: ids, and the plugin's answer on their use."""
 
 FILE: Final = "devices.json"
 REASON: Final = "UnexpectedAdmissionError"
@@ -34,7 +34,7 @@ _NO_START: Final = "CreateContainerConfigError"
 
 
 class Devices:
-    """Those of one node."""
+    """The devices of a node's pods."""
 
     def __init__(
         self, plugins: DevicePlugins, directory: Callable[[str], Path], logger: Logger
@@ -46,7 +46,7 @@ class Devices:
         self._given: dict[str, Given] = {}
 
     def find(self, uids: Sequence[str]) -> None:
-        """Read what pods of an earlier kubelet have."""
+        """Read the devices of pods of an earlier kubelet."""
         for uid in uids:
             path = self._directory(uid) / FILE
             try:
@@ -60,10 +60,10 @@ class Devices:
     async def give(self, pod: Object) -> tuple[str, str] | None:
         """Give a pod the devices that its containers ask for; None: it has them."""
         uid = pod["metadata"]["uid"]
-        asked = [each for each in _asked(pod) if self._plugins.has(each[1])]
+        asked = [each for each in _requests(pod) if self._plugins.has(each[1])]
         if not asked or uid in self._given:
             return None
-        given = self._given[uid] = {}
+        allocated = self._given[uid] = {}
         free_again: dict[str, list[str]] = {}
         try:
             for name, resource, count, is_passing in asked:
@@ -73,13 +73,13 @@ class Devices:
                         dict.fromkeys([*free_again.get(resource, []), *ids])
                     )
                 # In use from here on: other pods are admitted while the plugin is asked.
-                given.setdefault(name, {})[resource] = {"ids": ids}
+                allocated.setdefault(name, {})[resource] = {"ids": ids}
                 answer = await self._plugins.allocate(resource, ids)
-                given[name][resource] = {"ids": ids, "use": _use(answer)}
+                allocated[name][resource] = {"ids": ids, "use": _use(answer)}
         except PluginError as error:
             del self._given[uid]
             return (REASON, f"Allocate failed due to {error}, which is unexpected")
-        await asyncio.to_thread(_write, self._directory(uid) / FILE, orjson.dumps(given))
+        await asyncio.to_thread(_write, self._directory(uid) / FILE, orjson.dumps(allocated))
         return None
 
     async def _choose(self, resource: str, count: int, free_again: Sequence[str]) -> Sequence[str]:
@@ -133,19 +133,19 @@ class Devices:
         return DeviceNeeds(variables, mounts, files, annotations, names)
 
     def take_back(self, uid: str) -> None:
-        """Let others have what a pod had."""
+        """Free the devices of a pod."""
         if self._given.pop(uid, None) is not None:
             (self._directory(uid) / FILE).unlink(missing_ok=True)
 
 
-def _too_few(resource: str, wanted: int, free: int) -> str:
+def _too_few(resource: str, count: int, free: int) -> str:
     return (
         f"requested number of devices unavailable for {resource}. "
-        f"Requested: {wanted}, Available: {free}"
+        f"Requested: {count}, Available: {free}"
     )
 
 
-def _asked(pod: Object) -> list[tuple[str, str, int, bool]]:
+def _requests(pod: Object) -> list[tuple[str, str, int, bool]]:
     """Return container, resource, count, and whether it is over when regular containers begin."""
     spec = pod["spec"]
     inits = [(each, not is_sidecar(each)) for each in spec.get("initContainers") or ()]

@@ -1,4 +1,4 @@
-"""Device plugins of the machine: they register on a socket of the node, and each tells its devices.
+"""Device plugins of the machine: they register on a socket of the node, and list their devices.
 
     plugins = DevicePlugins(root / "device-plugins", logger, on_change)
     await plugins.start();  …;  await plugins.stop()
@@ -7,8 +7,8 @@
     plugin ── Register(resource, endpoint) ─► kubelet.sock
     kubelet ── ListAndWatch, Allocate, PreStartContainer ─► <endpoint>, beside it
 
-A plugin that is gone has no devices: its resource is told as 0, until it registers again. Whoever
-may make a socket in that directory is root of the machine; what plugins say has limits anyway.
+A plugin that is gone has no devices: its resource has capacity 0, until it registers again. Only
+root of the machine can create sockets in that directory; answers of plugins are limited anyway.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ SOCKET: Final = "kubelet.sock"
 VERSION: Final = "v1beta1"
 HEALTHY: Final = "Healthy"
 DEVICES_MAX: Final = 10_000
-"""Of one plugin."""
+"""The maximum for a plugin."""
 _PLUGINS_MAX: Final = 100
 _BYTES_MAX: Final = 16 << 20
 _PATH_MAX: Final = 107
@@ -55,20 +55,20 @@ class _Plugin:
         self.endpoint = endpoint
         self.options = options
         self.devices: dict[str, bool] = {}
-        """Whether each is healthy, by id."""
+        """Whether each device is healthy, by id."""
         self.channel: grpc.aio.Channel | None = None
         self.task: asyncio.Task[None] | None = None
 
 
 class Amount(NamedTuple):
-    """Of one resource."""
+    """The capacity and the healthy devices of a resource."""
 
     all: int
     healthy: int
 
 
 class DevicePlugins:
-    """Those of one node; all of it belongs to one loop."""
+    """The plugins of a node; used on one loop."""
 
     def __init__(self, directory: Path, logger: Logger, on_change: Callable[[], None]) -> None:
         """Listen nowhere yet."""
@@ -100,7 +100,7 @@ class DevicePlugins:
         self._server = server
 
     async def stop(self) -> None:
-        """Listen no more, and leave the plugins."""
+        """Stop listening, and disconnect plugins."""
         if self._server is not None:
             await self._server.stop(None)
         for resource in list(self._plugins):
@@ -120,7 +120,7 @@ class DevicePlugins:
         return sorted(number for number, is_healthy in devices.items() if is_healthy)
 
     def has(self, resource: str) -> bool:
-        """Whether a plugin offers a resource, or did."""
+        """Whether a resource has, or had, a plugin."""
         return resource in self._plugins
 
     async def preferred(self, resource: str, free: Sequence[str], count: int) -> Sequence[str]:
@@ -153,7 +153,7 @@ class DevicePlugins:
         return answer.container_responses[0]
 
     async def prepare(self, resource: str, devices: Sequence[str]) -> None:
-        """Let a plugin that wants it make devices ready for a container; PluginError."""
+        """Call a plugin's PreStartContainer, if it requires that; PluginError."""
         plugin = self._plugin(resource)
         if plugin.options.pre_start_required:
             request = api.PreStartContainerRequest(devices_ids=devices)
@@ -163,14 +163,14 @@ class DevicePlugins:
     # Plugins.
 
     async def _register(self, request: "api.RegisterRequest") -> str:
-        """Take a plugin; return why not, empty: it is taken."""
+        """Register a plugin; return why not, empty: it is registered."""
         name, endpoint = request.resource_name, request.endpoint
         if request.version != VERSION:
             return f"version {request.version[:80]!r} of the API: {VERSION} is known"
         if not _NAME.fullmatch(name) or _OWN.fullmatch(name):
-            return f"{name[:80]!r} is no name of an extended resource"
+            return f"{name[:80]!r} is not a valid name of an extended resource"
         if not _ENDPOINT.fullmatch(endpoint) or endpoint == SOCKET:
-            return f"{endpoint[:80]!r} is no name of a socket in the directory of plugins"
+            return f"{endpoint[:80]!r} is not a valid name of a socket in the directory of plugins"
         if name not in self._plugins and len(self._plugins) >= _PLUGINS_MAX:
             return f"there are {_PLUGINS_MAX} resources already"
         await self._leave(name)
@@ -190,7 +190,7 @@ class DevicePlugins:
             await plugin.channel.close()
 
     async def _follow(self, resource: str, plugin: _Plugin) -> None:
-        """Take what a plugin says of its devices, until it says no more."""
+        """Follow a plugin's list of devices, until it ends."""
         options = [("grpc.max_receive_message_length", _BYTES_MAX)]
         address = f"unix://{self._directory / plugin.endpoint}"
         plugin.channel = grpc.aio.insecure_channel(address, options=options)

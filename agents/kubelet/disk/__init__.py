@@ -1,1 +1,1 @@
-"""What containers leave on the disk of a node: mounts and directories, which may be hostile."""
+"""Removal of mounts and directories that containers leave on disk, which may be hostile."""

@@ -1,4 +1,4 @@
-"""What is mounted on this machine: where, under a directory; and how it is taken away.
+"""The mount table of this machine: mounts under a directory, and unmounting.
 
 points_below("/var/lib/x/pods/u")     the deepest first
 """
@@ -11,7 +11,7 @@ from kvstack.agents.kubelet.runtime.process.shim import syscalls
 
 _TABLE: Final = Path("/proc/self/mountinfo")
 _ESCAPES: Final = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
-_NO_SUCH: Final = 22  # EINVAL: it is no mount any more
+_NO_SUCH: Final = 22  # EINVAL: not a mount point
 
 
 def points_below(directory: Path, table: str | None = None) -> list[str]:
@@ -20,12 +20,12 @@ def points_below(directory: Path, table: str | None = None) -> list[str]:
     table: as the kernel writes it; None: of this process.
     """
     place = os.path.realpath(directory)
-    found = []
+    points = []
     for line in (_TABLE.read_text() if table is None else table).splitlines():
         point = _plain(line.split(" ", 5)[4])
         if point == place or point.startswith(f"{place}/"):
-            found.append(point)
-    return found[::-1]
+            points.append(point)
+    return points[::-1]
 
 
 def source_of(path: Path, table: str | None = None) -> str:
@@ -50,7 +50,7 @@ def _plain(text: str) -> str:
 
 
 def take_away(directory: Path, *, spares: str = "") -> None:
-    """Take away all that is mounted in a directory, or at it; OSError.
+    """Unmount everything in a directory, or at it; OSError.
 
     spares: the name of a directory; what is mounted below one of that name stays.
     """

@@ -41,26 +41,26 @@ def _empty(top: int) -> None:
     numbers = itertools.count()
     while names := _remove_files(top):
         for name in names:
-            held = os.open(name, _FLAGS, dir_fd=top)
+            descriptor = os.open(name, _FLAGS, dir_fd=top)
             try:
-                while below := _remove_files(held):
+                while below := _remove_files(descriptor):
                     for each in below:
                         new = f".{token}-{next(numbers)}"
-                        os.rename(each, new, src_dir_fd=held, dst_dir_fd=top)
+                        os.rename(each, new, src_dir_fd=descriptor, dst_dir_fd=top)
             finally:
-                os.close(held)
+                os.close(descriptor)
             os.rmdir(name, dir_fd=top)
 
 
-def _remove_files(held: int) -> list[str]:
+def _remove_files(descriptor: int) -> list[str]:
     """Remove files until there are directories, or nothing; return some of the directories."""
-    while batch := _entries(held):
+    while batch := _entries(descriptor):
         directories = []
         for name, is_directory in batch:
             if is_directory:
                 directories.append(name)
             else:
-                os.unlink(name, dir_fd=held)
+                os.unlink(name, dir_fd=descriptor)
         if directories:
             return directories
     return []

@@ -23,49 +23,49 @@ def entries_below(top: int, *, crosses_mounts: bool = True) -> Iterator[Entry]:
     What goes meanwhile is left out. OSError ESTALE: a directory was moved while it was walked.
     crosses_mounts: whether what is mounted below is walked, too.
     """
-    held = os.open(".", _FLAGS, dir_fd=top)
-    device = os.fstat(held).st_dev
+    descriptor = os.open(".", _FLAGS, dir_fd=top)
+    device = os.fstat(descriptor).st_dev
     below: list[str] = []
-    way = [(_identity(held), below)]
-    """From the top to here: each directory, and those in it that are still to be walked."""
+    way = [(_identity(descriptor), below)]
+    """The path from the top: each directory, and its entries that are still to be walked."""
     try:
-        yield from _entries(held, below)
+        yield from _entries(descriptor, below)
         while way:
             if way[-1][1]:
-                inner = _enter(held, way[-1][1].pop(), None if crosses_mounts else device)
+                inner = _enter(descriptor, way[-1][1].pop(), None if crosses_mounts else device)
                 if inner < 0:
                     continue
-                os.close(held)
-                held, below = inner, []
-                way.append((_identity(held), below))
-                yield from _entries(held, below)
+                os.close(descriptor)
+                descriptor, below = inner, []
+                way.append((_identity(descriptor), below))
+                yield from _entries(descriptor, below)
                 continue
             way.pop()
             if way:
-                outer = os.open("..", _FLAGS, dir_fd=held)
-                os.close(held)
-                held = outer
-                if _identity(held) != way[-1][0]:
+                outer = os.open("..", _FLAGS, dir_fd=descriptor)
+                os.close(descriptor)
+                descriptor = outer
+                if _identity(descriptor) != way[-1][0]:
                     raise OSError(errno.ESTALE, "a directory was moved while it was walked")
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
-def _entries(held: int, below: list[str]) -> Iterator[Entry]:
+def _entries(descriptor: int, below: list[str]) -> Iterator[Entry]:
     """Give what is in a directory, and note which of it are directories."""
-    with os.scandir(held) as entries:
+    with os.scandir(descriptor) as entries:
         for each in entries:
             try:
-                status = os.stat(each.name, dir_fd=held, follow_symlinks=False)
+                status = os.stat(each.name, dir_fd=descriptor, follow_symlinks=False)
             except FileNotFoundError:
                 continue
             if stat.S_ISDIR(status.st_mode):
                 below.append(each.name)
-            yield held, each.name, status
+            yield descriptor, each.name, status
 
 
 def _enter(held: int, name: str, device: int | None) -> int:
-    """Open a directory; -1: it is gone, another file by now, or on another device than this."""
+    """Open a directory; -1: it is gone, another file now, or on another device than this."""
     try:
         inner = os.open(name, _FLAGS, dir_fd=held)
     except (FileNotFoundError, NotADirectoryError):

@@ -1,1 +1,1 @@
-"""When a node runs short: what it measures, tells and evicts."""
+"""Node pressure: measurements, conditions and evictions."""

@@ -1,4 +1,4 @@
-"""Relieves a node that runs short: it tells of it, frees disk, and evicts one pod at a time."""
+"""Relieves a node under pressure: reports conditions, frees disk, and evicts one pod at a time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ Object: TypeAlias = dict[str, Any]
 
 HARD_GRACE_S: Final = 1.0
 _MEMORY: Final = ("memory", "pids")
-"""What is not freed by removing files."""
+"""Signals that removing files does not help."""
 _DISK: Final = "ephemeral-storage"
 _DEFAULT_GRACE_S: Final = 30
 _LEAVING_MAX_S: Final = 30.0
@@ -39,7 +39,7 @@ class EvictionManager:
         clock: Clock,
         recorder: EventRecorder,
     ) -> None:
-        """Nothing is short yet; remove_ended: removes containers that have ended."""
+        """remove_ended: removes containers that have ended."""
         self._remove_ended = remove_ended
         self._kubelet = kubelet
         self._options = options
@@ -64,7 +64,7 @@ class EvictionManager:
             await self.relieve()
 
     async def relieve(self) -> None:
-        """Evict one pod if something is short, and tell of it; raises OSError."""
+        """Evict one pod if a resource is short, and report it; raises OSError."""
         if await self._is_leaving():
             return
         before = set(self.conditions())
@@ -99,7 +99,7 @@ class EvictionManager:
         return await asyncio.to_thread(used_by_pods, options.root / "pods", logs)
 
     async def _is_leaving(self) -> bool:
-        """Tell whether the last pod that was evicted has not given back its disk yet."""
+        """Whether the disk of the last evicted pod is not freed yet."""
         if self._leaving and self._clock.monotonic_s() < self._leaving_until_s:
             return await asyncio.to_thread(self._kubelet.pod_directory(self._leaving).exists)
         return False

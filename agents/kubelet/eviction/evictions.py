@@ -1,4 +1,4 @@
-"""When a node runs short (`pressures`): which pod goes first, and what is said of it.
+"""Which pod is evicted first under pressure (`pressures`), and the messages.
 
     victim = first_to_go(pods, usage, signal)
 
@@ -13,7 +13,7 @@ from kvstack.agents.kubelet.pods.sandboxes import is_critical, quantity, request
 Object: TypeAlias = dict[str, Any]
 
 LOCAL_STORAGE: Final = "localStorage.available"
-"""What is left of a limit on what all pods take of the disk (`EvictionOptions`); no kubelet's."""
+"""What is left of the limit of all pods' disk usage (`EvictionOptions`); the kubelet has none."""
 DEFAULT: Final = {
     "memory.available": "100Mi",
     "nodefs.available": "10%",
@@ -40,14 +40,14 @@ RESOURCES: Final = {
 
 
 class Measure(NamedTuple):
-    """How much of something there is."""
+    """The available amount and the capacity of a signal."""
 
     available: int
     capacity: int
 
 
 class Shortage(NamedTuple):
-    """Something of which there is too little."""
+    """A signal below its threshold."""
 
     signal: str
     threshold: str
@@ -97,15 +97,15 @@ def message(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> str:
 def offenders(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> dict[str, str]:
     """Return annotations of the event of an eviction; used: by name of the container."""
     resource = RESOURCES[shortage.signal]
-    found = []
+    containers = []
     for container in pod["spec"]["containers"]:
         taken = used.get(container["name"])
         requests = (container.get("resources") or {}).get("requests") or {}
         if taken is not None and taken > quantity(requests.get(resource, "0")):
-            found.append((container["name"], shown(taken)))
+            containers.append((container["name"], shown(taken)))
     return {
-        "offending_containers": ",".join(name for name, _ in found),
-        "offending_containers_usage": ",".join(taken for _, taken in found),
+        "offending_containers": ",".join(name for name, _ in containers),
+        "offending_containers_usage": ",".join(taken for _, taken in containers),
         "starved_resource": resource,
     }
 

@@ -1,4 +1,4 @@
-"""What pods take of the node's disk: writable layers, volumes and logs, by pod.
+"""Disk usage by pod: writable layers, volumes and logs.
 
 <root>/pods/<uid>/              layers and volumes; other file systems below it do not count
 <logs>/<namespace>_<name>_<uid>/

@@ -1,4 +1,4 @@
-"""How much of memory, disks and processes a machine has left."""
+"""Available memory, disk and processes of a machine."""
 
 import os
 from pathlib import Path
@@ -13,7 +13,7 @@ class Memory(NamedTuple):
     total: int
     used: int
     working_set: int
-    """What is used, but for files that were not read lately."""
+    """The usage without inactive files."""
     rss: int
     swap_total: int = 0
     swap_used: int = 0
@@ -21,16 +21,16 @@ class Memory(NamedTuple):
 
 def memory_of(text: str) -> Memory:
     """Return what /proc/meminfo says, as the sum of all control groups would."""
-    found = {
+    values = {
         name: int(rest.split()[0]) * 1024
         for name, _, rest in (line.partition(":") for line in text.splitlines())
     }
-    files = found["Cached"] + found["Buffers"]
-    used = found["AnonPages"] + files
-    working_set = max(used - found.get("Inactive(file)", 0), 0)
-    swap = found.get("SwapTotal", 0)
-    swapped = swap - found.get("SwapFree", swap)
-    return Memory(found["MemTotal"], used, working_set, found["AnonPages"], swap, swapped)
+    files = values["Cached"] + values["Buffers"]
+    used = values["AnonPages"] + files
+    working_set = max(used - values.get("Inactive(file)", 0), 0)
+    swap = values.get("SwapTotal", 0)
+    swapped = swap - values.get("SwapFree", swap)
+    return Memory(values["MemTotal"], used, working_set, values["AnonPages"], swap, swapped)
 
 
 def measures(pods: Path, images: Path) -> dict[str, Measure]:
@@ -46,13 +46,13 @@ def measures(pods: Path, images: Path) -> dict[str, Measure]:
     }
 
 
-def disk_available(place: Path) -> Measure:
+def disk_available(path: Path) -> Measure:
     """Return what is left of the disk that a directory is on."""
-    return _of_disk("nodefs", place)["nodefs.available"]
+    return _of_disk("nodefs", path)["nodefs.available"]
 
 
-def _of_disk(name: str, place: Path) -> dict[str, Measure]:
-    disk = os.statvfs(place)
+def _of_disk(name: str, path: Path) -> dict[str, Measure]:
+    disk = os.statvfs(path)
     return {
         f"{name}.available": Measure(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize),
         f"{name}.inodesFree": Measure(disk.f_favail, disk.f_files),

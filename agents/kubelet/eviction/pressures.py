@@ -1,4 +1,4 @@
-"""Of what a node runs short, and for how long: hard and soft thresholds, and what is told of them.
+"""The pressures of a node: hard and soft thresholds, and their conditions.
 
     pressures = Pressures(EvictionOptions(soft={"memory.available": "1Gi"}, …))
     shortages = pressures.observe(measures, now_s)      what is to be done something about
@@ -27,31 +27,30 @@ _FIRST: Final = "memory.available"
 
 @dataclass(frozen=True, slots=True)
 class EvictionOptions:
-    """When a node evicts pods; thresholds by signal."""
+    """Thresholds of evictions by signal, and their delays."""
 
     hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT))
     soft: Mapping[str, str] = field(default_factory=dict)
     soft_grace_s: Mapping[str, float] = field(default_factory=dict)
-    """How long a soft threshold is met before it counts."""
+    """How long a soft threshold must be met before it counts."""
     reclaim: Mapping[str, str] = field(default_factory=dict)
-    """How much more than its threshold there is to be again."""
+    """The minimum that is reclaimed beyond the threshold."""
     pressure_s: float = 300.0
-    """How long a pressure is told of after it has ended."""
+    """How long a pressure is reported after it has ended."""
     pod_grace_max_s: float = 0.0
-    """How long pods have to end at most, for a soft threshold."""
+    """The maximum grace period of pods, for a soft threshold."""
     local_storage_bytes_max: int = 0
-    """What all pods together may take of the disk (signal `LOCAL_STORAGE`); 0: no limit."""
+    """The maximum disk usage of all pods together (signal `LOCAL_STORAGE`); 0: no limit."""
 
 
 class Pressures:
-    """What is known of one node's shortages."""
+    """The pressures of one node."""
 
     def __init__(self, options: EvictionOptions) -> None:
-        """Nothing was short yet."""
         self._options = options
         self._since_s: dict[_Key, float] = {}
         self._counted: set[_Key] = set()
-        self._told_until_s: dict[str, float] = {}
+        self._reported_until_s: dict[str, float] = {}
 
     def observe(self, measures: Mapping[str, Measure], now_s: float) -> list[Shortage]:
         """Return what is short and counts now: memory first, and hard thresholds first."""
@@ -62,14 +61,14 @@ class Pressures:
         }
         self._since_s = {key: self._since_s.get(key, now_s) for key in met}
         for signal, _ in met:
-            self._told_until_s[CONDITIONS[signal]] = now_s + self._options.pressure_s
+            self._reported_until_s[CONDITIONS[signal]] = now_s + self._options.pressure_s
         self._counted = {key for key in met if now_s - self._since_s[key] >= self._grace_s(key)}
         order = sorted(self._counted, key=lambda key: (key[0] != _FIRST, key[1], key[0]))
         return [met[key] for key in order]
 
     def conditions(self, now_s: float) -> list[str]:
         """Return the types of conditions that hold."""
-        return [type_ for type_, until_s in self._told_until_s.items() if until_s > now_s]
+        return [type_ for type_, until_s in self._reported_until_s.items() if until_s > now_s]
 
     def _thresholds(self) -> list[_Key]:
         hard = [(signal, False) for signal in self._options.hard]

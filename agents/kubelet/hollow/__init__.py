@@ -1,9 +1,9 @@
-"""Nodes and pods that only pretend: a cluster of thousands of nodes in one process.
+"""Simulated nodes and pods: a cluster of thousands of nodes in one process.
 
     hollow_nodes ─► nodes   what a node says of itself
                  └► pods    what its pods say, by annotations
                  └► hollow_runtime    what seems to run, behind the protocol of all runtimes
                  └► pod_ranges
 
-The API cannot tell them from real ones, but for their names of runtime and system.
+In the API they differ from real ones only by their names of runtime and system.
 """

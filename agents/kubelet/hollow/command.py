@@ -51,7 +51,7 @@ async def _serve(
     cluster: Cluster, options: HollowOptions, settings: PageSettings, log: Logger
 ) -> None:
     end = asyncio.ensure_future(stop_event().wait())
-    clock, chance = SystemClock(), SystemRandom().random
+    clock, random = SystemClock(), SystemRandom().random
     is_ready = False
     async with AsyncExitStack() as stack:
         api = Api(connect(cluster), Options(user_agent=_AGENT))
@@ -60,8 +60,8 @@ async def _serve(
         health = {"/healthz": checks, "/livez": {}, "/readyz": checks}
         access = review_access(stack, cluster, settings, clock, _AGENT)
         await stack.enter_async_context(serving(Pages(access, health, lambda: b""), settings))
-        informers = await stack.enter_async_context(Informers(api, clock, chance, log))
-        nodes = HollowNodes(api, informers, clock, chance, log, options)
+        informers = await stack.enter_async_context(Informers(api, clock, random, log))
+        nodes = HollowNodes(api, informers, clock, random, log, options)
         stack.push_async_callback(nodes.stop)
         settle()  # it may wait for an API server for days
         if await is_done_before(end, nodes.start()):

@@ -1,6 +1,6 @@
-"""Runs hollow nodes: registers them, keeps their leases, and acts for the pods bound to them.
+"""Runs hollow nodes: registers them, renews their leases, and simulates their pods.
 
-    nodes = HollowNodes(api, informers, clock, chance, logger, HollowOptions(nodes.named(100)))
+    nodes = HollowNodes(api, informers, clock, random, logger, HollowOptions(nodes.named(100)))
     await nodes.start(); …; await nodes.stop()
 
 One informer of nodes and one of pods serve all nodes; a few workers carry out what is due. Leases
@@ -49,24 +49,24 @@ _ALREADY_EXISTS: Final = 409
 
 @dataclass(frozen=True, slots=True)
 class HollowOptions:
-    """Which nodes there are."""
+    """The hollow nodes of a process."""
 
     names: Sequence[str] = ()
-    """Those that are made at the start."""
+    """The nodes that are created at the start."""
     adopts: bool = True
-    """Whether nodes that others made with the label are run too."""
+    """Whether nodes of others with the label are run too."""
     found: Sequence[str] = ()
     """Nodes of a copied cluster: what their objects say stays as it is, and so do the pods that had
     begun on them, until they are deleted."""
     lease_every_s: float = 10.0
     ready_after_s: float = 0.0
-    """How long pods run before they are ready, those that end by themselves apart."""
+    """How long pods run before they are ready, except those that end on their own."""
 
 
 class _Node:
     """A node that is run here."""
 
-    __slots__ = ("ip", "is_found", "is_told", "keeps_status", "number", "runtime", "uid")
+    __slots__ = ("ip", "is_found", "is_written", "keeps_status", "number", "runtime", "uid")
 
     def __init__(
         self,
@@ -85,13 +85,13 @@ class _Node:
         self.is_found = is_found
         """Whether it is a node of a copied cluster."""
         self.keeps_status = keeps_status
-        """Whether its object says already what the node is."""
-        self.is_told = keeps_status
+        """Whether its object already has the node's status."""
+        self.is_written = keeps_status
         """Whether its status was written."""
 
 
 class _Memory:
-    """What is remembered of a pod."""
+    """The state that is kept of a pod."""
 
     __slots__ = ("is_ended", "node", "ready", "running_since_s", "uid")
 
@@ -111,11 +111,11 @@ class HollowNodes:
         api: Api,
         informers: Informers,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         options: HollowOptions,
     ) -> None:
-        """Run nothing yet; chance: spreads the first renewals of leases."""
+        """random: spreads the first renewals of leases."""
         self._api = api
         self._informers = informers
         self._clock = clock
@@ -128,11 +128,11 @@ class HollowNodes:
         self._memories: dict[str, _Memory] = {}  # by key of the pod
         back_off = FailureBackOff(clock, _BACK_OFF_BASE_S, _BACK_OFF_MAX_S)
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock, back_off)
-        self._leases = Leases(api, clock, chance, logger, options.lease_every_s)
+        self._leases = Leases(api, clock, random, logger, options.lease_every_s)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_running = False
         self._untold = len(self._own)
-        self._all_told = asyncio.Event()
+        self._all_written = asyncio.Event()
 
     @property
     def names(self) -> Sequence[str]:
@@ -164,7 +164,7 @@ class HollowNodes:
             found.due.append(Due("kubelet", f"{kind} {key}", in_s))
 
     async def start(self) -> None:
-        """Make the nodes that are asked for, and return once all of them are ready."""
+        """Create the requested nodes, and return once all of them are ready."""
         self._is_running = True
         node_informer, pod_informer = self._informers.of(NODES), self._informers.of(PODS)
         pod_informer.store.add_index(_BY_NODE, _node_of_pod)
@@ -182,10 +182,10 @@ class HollowNodes:
             if self._node_store.get(name) is None:
                 self._queue.add((_NODE, name))
         if self._own:
-            await self._all_told.wait()
+            await self._all_written.wait()
 
     async def stop(self) -> None:
-        """Let all nodes be; what was begun is given up."""
+        """Stop all nodes; work under way is cancelled."""
         self._is_running = False
         self._queue.close()
         tasks, self._tasks = self._tasks, []
@@ -213,8 +213,8 @@ class HollowNodes:
             return
         # The cluster may give a node its range only now.
         node.runtime.use_network(_range(node.number, new))
-        if node.is_told and nodes.is_given_up(new):
-            node.is_told = False
+        if node.is_written and nodes.is_given_up(new):
+            node.is_written = False
             self._queue.add((_NODE, name))
 
     def _is_run(self, node: Object, name: str) -> bool:
@@ -237,17 +237,17 @@ class HollowNodes:
             self._queue.add((_POD, key_of(pod)))
 
     def _see_readiness(self, old: Object | None, new: Object) -> None:
-        """Notice that somebody else called a pod not ready, as while its node was not heard of."""
+        """Notice that a pod was marked not ready, as while its node was silent."""
         memory = self._memories.get(key_of(new))
         if memory is None or not memory.ready or old is None:
             return
         if pods.says_ready(old.get("status") or {}) and not pods.says_ready(
             new.get("status") or {}
         ):
-            memory.ready = None  # what the pod says counts, not what was told
+            memory.ready = None  # the pod's object counts, not what was written last
 
     def _see_load(self, pod: Object) -> None:
-        """Let a pod use what its annotations say."""
+        """Set the load of a pod by its annotations."""
         memory = self._memories.get(key_of(pod))
         if memory is None or memory.uid != pod["metadata"]["uid"]:
             return
@@ -346,7 +346,7 @@ class HollowNodes:
             if name in self._own and self._node_store.get(name) is None and self._untold:
                 await self._register(name)
             return
-        if node.is_told:
+        if node.is_written:
             return
         now_s = self._clock.now_s()
         if node.keeps_status:
@@ -354,11 +354,11 @@ class HollowNodes:
         else:
             status = nodes.status(node.ip, now_s)
         await self._patch_status(NODES.path("", name, "status"), node.uid, status)
-        node.is_told = True
+        node.is_written = True
         if name in self._own and self._untold:
             self._untold -= 1
             if not self._untold:
-                self._all_told.set()
+                self._all_written.set()
 
     async def _register(self, name: str) -> None:
         """Make a node; the informer then brings it here."""
@@ -380,7 +380,9 @@ class HollowNodes:
         if memory.running_since_s is not None:
             running_s = self._clock.monotonic_s() - memory.running_since_s
         ready_after_s = self._ready_after_s(pod)
-        step = pods.next_step(pod, running_s, told_ready=memory.ready, ready_after_s=ready_after_s)
+        step = pods.next_step(
+            pod, running_s, written_ready=memory.ready, ready_after_s=ready_after_s
+        )
         match step:
             case pods.Start():
                 await self._start(key, pod, memory)
@@ -460,7 +462,7 @@ def _range(number: int, node: Object) -> IPv4Network:
 
 
 def _end(pod: Object, runtime: HollowRuntime) -> None:
-    """Let the containers of a pod end as it says; its sidecars end well."""
+    """End the containers of a pod as its annotations say; its sidecars end well."""
     code, sidecars = pods.exit_code(pod), pods.sidecar_names(pod)
     for each in runtime.of_pod(pod["metadata"]["uid"]):
         runtime.end(each, 0 if each.name in sidecars else code)

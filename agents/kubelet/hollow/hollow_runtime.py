@@ -1,10 +1,10 @@
-"""Containers that only pretend, behind the protocol of all runtimes.
+"""Simulated containers, behind the protocol of all runtimes.
 
     runtime = HollowRuntime(network, clock, node)
     await runtime.make_sandbox(sandbox); found = await runtime.start(wanted)
     runtime.end(found, 3)            as if its program had ended by itself
 
-A container runs until it is stopped, or until somebody says how it ended, and uses what annotations
+A container runs until it is stopped, or until its end is simulated, and uses what annotations
 of its pod say (`loads`). Nothing of it is on the machine: no process, no file, no log; what is
 there is forgotten with this object. Images are there by their names, but for those that begin with
 `missing/`. It is small, since thousands of nodes of one process have one each.
@@ -37,7 +37,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
 
 NAME: Final = "hollow"
 MISSING: Final = "missing/"
-"""How names of images begin that are nowhere."""
+"""The prefix of images that cannot be pulled."""
 _KILLED: Final = 137
 _ABILITIES: Final = Abilities({}, None)
 _COUNTS: Final = Counts(*(0,) * len(Counts._fields))
@@ -51,7 +51,7 @@ def container_of(uid: str, name: str, attempt: int, image: str, now_s: float) ->
 
 
 class _Pod:
-    """What there is of one pod; its address is None without a sandbox, empty for the node's."""
+    """The state of a pod; its address is None without a sandbox, and empty for the node's."""
 
     __slots__ = ("address", "containers", "load", "meters")
 
@@ -60,11 +60,11 @@ class _Pod:
         self.containers: tuple[Container, ...] = ()
         self.load: Load = IDLE
         self.meters: dict[str, tuple[float, int]] | None = None
-        """By id of the container: up to which time it was counted, and the nanoseconds of cores."""
+        """By id of the container: until when its CPU time was counted, and the nanoseconds."""
 
 
 def _nobody(_uid: str) -> None:
-    """Tell nobody: who drives it knows what it does."""
+    """Ignore an event: the caller drives the pods itself."""
 
 
 class HollowRuntime:
@@ -85,7 +85,7 @@ class HollowRuntime:
     ) -> None:
         """network: from which pods have addresses; node: its name.
 
-        on_change: called with the uid of a pod of which a container ended by itself.
+        on_change: called with the uid of a pod when one of its containers has ended on its own.
         """
         self._addresses = PodAddresses(network)
         self._clock = clock
@@ -99,18 +99,18 @@ class HollowRuntime:
         """Find nothing: what was before is forgotten."""
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing: nothing is open."""
 
     def problem(self) -> str:
         """Return that nothing is wrong."""
         return ""
 
     def unsupported(self, field: str) -> bool:
-        """Whether a field of pods cannot be honoured: all can, by what runs nothing."""
+        """Return False: without processes, every field can be honoured."""
         return False
 
     def abilities(self) -> Abilities:
-        """Return nothing: nobody can tell what it does."""
+        """Return nothing: capabilities of simulated pods are unknown."""
         return _ABILITIES
 
     def pod_uids(self) -> Collection[str]:
@@ -135,19 +135,19 @@ class HollowRuntime:
     # Sandboxes.
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Take the first range of IPv4."""
+        """Use the first range of IPv4."""
         for each in ranges:
             if ":" not in each:
                 self.use_network(IPv4Network(each))
                 return
 
     def use_network(self, network: IPv4Network) -> None:
-        """Take a range, unless pods have addresses of another."""
+        """Use a range, unless pods have addresses of another."""
         if self._addresses.is_unused and network != self._addresses.network:
             self._addresses = PodAddresses(network)
 
     def keep(self, uid: str, address: str) -> None:
-        """Remember the address that a pod has since before."""
+        """Remember the address of an existing pod."""
         self._pods.setdefault(uid, _Pod(None)).address = address
         if address:
             self._addresses.keep(address, uid)
@@ -175,7 +175,7 @@ class HollowRuntime:
         return pod.address
 
     async def stop_sandbox(self, uid: str) -> None:
-        """Take the address of a pod back."""
+        """Free the address of a pod."""
         self._free(uid)
 
     async def remove_pod(self, uid: str) -> None:
@@ -219,7 +219,7 @@ class HollowRuntime:
         return None
 
     async def remove_image(self, image_id: str) -> None:
-        """Do nothing: no image takes any place."""
+        """Do nothing: images use no disk."""
 
     # Containers.
 
@@ -238,7 +238,7 @@ class HollowRuntime:
         return found
 
     def end(self, container: Container, exit_code: int) -> None:
-        """Let a container end, as if its program did."""
+        """End a container, as if its program did."""
         if not container.is_running:
             return
         container.is_running = False
@@ -252,16 +252,16 @@ class HollowRuntime:
         return next((each for each in self.of_pod(uid) if each.id == container_id), None)
 
     async def stop(self, container_id: str, grace_s: float) -> None:
-        """Let a container end at once, as if it was killed."""
+        """End a container at once, as if it was killed."""
         found = self._find(container_id)
         if found is not None:
             self.end(found, _KILLED)
 
     async def update(self, container_id: str, limits: Limits) -> None:
-        """Do nothing: nothing runs that could be limited."""
+        """Do nothing: there are no processes to limit."""
 
     async def limit_pod(self, cgroup: str, limits: Limits) -> None:
-        """Do nothing: nothing runs that could be limited."""
+        """Do nothing: there are no processes to limit."""
 
     async def remove_container(self, container_id: str) -> None:
         """Forget a container that has ended."""
@@ -270,14 +270,14 @@ class HollowRuntime:
             pod.containers = tuple(each for each in pod.containers if each.id != container_id)
 
     def use_load(self, uid: str, load: Load) -> None:
-        """Let a pod use something from now on; what it has used stays."""
+        """Change the load of a pod from now on; past usage stays."""
         pod = self._pods.get(uid)
         if pod is not None and pod.load != load:
             self._usage_of(pod, self._clock.now_s())
             pod.load = load
 
     def restore(self, container: Container) -> None:
-        """Remember a container that runs since before this process."""
+        """Remember a container that was started before this process."""
         pod = self._pods.get(container.pod_uid)
         if pod is not None:
             pod.containers = (*pod.containers, container)
@@ -295,7 +295,7 @@ class HollowRuntime:
     def _usage_of(self, pod: _Pod, now_s: float) -> list[Usage]:
         running = [each for each in pod.containers if each.is_running]
         before, pod.meters = pod.meters or {}, {}
-        found: list[Usage] = []
+        usages: list[Usage] = []
         for each in running:
             counted_s, cpu_ns = before.get(each.id, (each.started_s, 1))  # 0: not measured
             begin_s, end_s = counted_s - each.started_s, now_s - each.started_s
@@ -305,8 +305,8 @@ class HollowRuntime:
             pod.meters[each.id] = (counted_s, cpu_ns)
             memory = max(int(pod.load.memory.at(end_s)) // len(running), 1)
             counts = _COUNTS._replace(memory_max_bytes=memory)
-            found.append(Usage(each, cpu_ns, memory, memory, memory, processes=1, counts=counts))
-        return found
+            usages.append(Usage(each, cpu_ns, memory, memory, memory, processes=1, counts=counts))
+        return usages
 
     async def reopen_log(self, container_id: str) -> None:
         """Do nothing: there is no log."""

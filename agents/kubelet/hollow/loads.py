@@ -1,4 +1,4 @@
-"""What a hollow pod seems to use, as its annotations say.
+"""The simulated usage of a hollow pod, by its annotations.
 
     hollow/cpu: 250m                         always
     hollow/cpu: 0s=10m,30s=800m,90s=50m      from then on, counted from the start of a container
@@ -50,7 +50,7 @@ class Schedule(NamedTuple):
 
 
 class Load(NamedTuple):
-    """What a pod uses."""
+    """The CPU and memory that a pod uses."""
 
     cpu: Schedule
     """Cores."""

@@ -1,4 +1,4 @@
-"""What a hollow node says of itself: its object and its status.
+"""The object and the status of a hollow node.
 
 Nodes have numbers from 1 on, in the order in which they were seen. Addresses follow from numbers:
 127.0.0.11 for the first node of the process, 127.0.0.20 + number for a node that others made.
@@ -14,7 +14,7 @@ from kvstack.apimachinery.objects.names import check_dns_subdomain
 Object: TypeAlias = dict[str, Any]
 
 LABEL: Final = "hollow"
-"""A node with this label set to `true` is a hollow one, whoever made it."""
+"""A node with this label set to `true` is hollow, regardless of who created it."""
 CAPACITY: Final = {"cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi"}
 KUBELET_PORT: Final = 10250
 
@@ -84,7 +84,7 @@ def new_node(name: str, number: int) -> Object:
 
 
 def is_hollow(node: Object) -> bool:
-    """Whether a node says that it is a hollow one."""
+    """Whether a node is marked as hollow."""
     return (node["metadata"].get("labels") or {}).get(LABEL) == "true"
 
 
@@ -94,7 +94,7 @@ def address(number: int, *, is_own: bool) -> str:
 
 
 def has_conditions(node: Object) -> bool:
-    """Whether somebody has said how a node is."""
+    """Whether the status of a node was written."""
     return bool((node.get("status") or {}).get("conditions"))
 
 
@@ -133,6 +133,6 @@ def conditions(now_s: float) -> list[Object]:
 
 
 def is_given_up(node: Object) -> bool:
-    """Whether the cluster took a node for dead: its leases came too late."""
+    """Whether the cluster has declared a node dead: its leases came too late."""
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(condition.get("reason") == "NodeStatusUnknown" for condition in conditions)

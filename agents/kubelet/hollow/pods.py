@@ -1,4 +1,4 @@
-"""What hollow pods do: nothing, but as their annotations and images say.
+"""The simulation of a hollow pod, by its annotations and images.
 
     bound ─► running, ready ─► (0.5 s later, unless it restarts always) succeeded or failed
         └─► an image is missing: pending          └─► hollow/exit-code, restarted: crash loop
@@ -52,7 +52,7 @@ class SetReady(NamedTuple):
 
 
 class Remove(NamedTuple):
-    """It is to go for good."""
+    """The pod is to be deleted from the API."""
 
 
 class Wait(NamedTuple):
@@ -68,12 +68,12 @@ def next_step(
     pod: Object,
     running_s: float | None,
     *,
-    told_ready: bool | None,
+    written_ready: bool | None,
     ready_after_s: float = 0.0,
 ) -> Step:
     """Return what to do with a bound pod now; None: nothing.
 
-    running_s: for how long it runs, None: since before this process. told_ready: the readiness
+    running_s: for how long it runs, None: since before this process. written_ready: the readiness
     that was last written for it, None: before this process. ready_after_s: how long pods run
     before they are ready.
     """
@@ -81,7 +81,7 @@ def next_step(
         return None if _annotation(pod, _FINISH_DELETION) == "never" else Remove()
     status = pod.get("status") or {}
     if is_ended(pod):
-        return None  # whoever ended it: no pod begins again
+        return None  # a pod that has ended is never started again
     if not status.get("startTime"):
         return Start()
     if status.get("phase") != "Running" or is_crashing(pod):
@@ -90,14 +90,14 @@ def next_step(
         rest_s = 0.0 if running_s is None else RUNS_S - running_s
         return Finish() if rest_s <= 0 else Wait(rest_s)
     wanted = wants_ready(pod)
-    told = says_ready(status) if told_ready is None else told_ready
-    if wanted and not told and running_s is not None and running_s < ready_after_s:
+    is_ready = says_ready(status) if written_ready is None else written_ready
+    if wanted and not is_ready and running_s is not None and running_s < ready_after_s:
         return Wait(ready_after_s - running_s)
-    return None if wanted == told else SetReady(wanted)
+    return None if wanted == is_ready else SetReady(wanted)
 
 
 def has_begun(pod: Object) -> bool:
-    """Whether somebody acts for a pod already, and it is not to go."""
+    """Whether a pod was started, and is not to be deleted."""
     status = pod.get("status") or {}
     return bool(status.get("startTime")) and not pod["metadata"].get("deletionTimestamp")
 
@@ -108,17 +108,17 @@ def wants_ready(pod: Object) -> bool:
 
 
 def ends(pod: Object) -> bool:
-    """Whether a pod that runs ends by itself."""
+    """Whether a running pod ends on its own."""
     return _restart_policy(pod) != "Always" and _annotation(pod, _RUN) != "forever"
 
 
 def is_crashing(pod: Object) -> bool:
-    """Whether a pod ends badly and is started again and again."""
+    """Whether a pod fails and is restarted repeatedly."""
     return exit_code(pod) != 0 and _restart_policy(pod) != "Never"
 
 
 def exit_code(pod: Object) -> int:
-    """Return the exit code that a pod's containers shall have; what is no number counts as 1."""
+    """Return the exit code of a pod's containers; an invalid one counts as 1."""
     text = _annotation(pod, _EXIT_CODE)
     if not text:
         return 0
@@ -126,7 +126,7 @@ def exit_code(pod: Object) -> int:
 
 
 def is_on_host_network(pod: Object) -> bool:
-    """Whether a pod has the address of its node."""
+    """Whether a pod uses the network of its node."""
     return bool(pod["spec"].get("hostNetwork"))
 
 
@@ -251,16 +251,16 @@ def _initialized(container: Object, found: Container) -> Object:
     return _container(found, ready=True, started=False, state=state, lastState={})
 
 
-def _crashed(pod: Object, found: Container) -> Object:
-    name, pod_name = found.name, pod["metadata"]["name"]
+def _crashed(pod: Object, container: Container) -> Object:
+    name, pod_name = container.name, pod["metadata"]["name"]
     message = f"back-off 10s restarting failed container={name} pod={pod_name}"
     return _container(
-        found,
+        container,
         ready=False,
         started=False,
         restartCount=1,
         state={"waiting": {"reason": "CrashLoopBackOff", "message": message}},
-        lastState={"terminated": _ended(found)},
+        lastState={"terminated": _ended(container)},
     )
 
 

@@ -1,1 +1,1 @@
-"""Who a node is: its certificates, how it gets them and renews them."""
+"""The identity of a node: its certificates, how it gets and renews them."""

@@ -42,7 +42,7 @@ async def ensure(
 
 
 def is_good(kubeconfig: Path, now_s: float) -> bool:
-    """Whether a kubeconfig is there by which the node is known, and has not expired."""
+    """Whether a kubeconfig with a valid client certificate exists."""
     if not kubeconfig.exists():
         return False
     try:
@@ -64,7 +64,7 @@ def _kubeconfig(bootstrap_kubeconfig: str, current: Path) -> str:
     )
     cluster = next(each for each in content["clusters"] if each["name"] == context["cluster"])
     files = {"client-certificate": str(current.absolute()), "client-key": str(current.absolute())}
-    found = {
+    kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [cluster],
@@ -77,5 +77,5 @@ def _kubeconfig(bootstrap_kubeconfig: str, current: Path) -> str:
         ],
         "current-context": "default-context",
     }
-    text: str = yaml.safe_dump(found, sort_keys=False)
+    text: str = yaml.safe_dump(kubeconfig, sort_keys=False)
     return text

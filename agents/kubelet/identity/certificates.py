@@ -1,4 +1,4 @@
-"""Certificates of a node: requests that a signer of the cluster signs, and the files they are in.
+"""Certificates of a node: signing requests to the cluster's signers, and files.
 
     request = signing_request(key, node, addresses)
     certificate = await signed(api, name, request, CLIENT_SIGNER, CLIENT_USAGES)
@@ -80,7 +80,7 @@ def request_name(key: Key, node: str, usages: Sequence[str]) -> str:
 async def signed(api: Api, name: str, request: bytes, signer: str, usages: Sequence[str]) -> bytes:
     """Return the certificate of a request, once it is approved and signed; ConfigError."""
     meta = {"name": name} if name else {"generateName": "csr-"}
-    wanted: Object = {
+    csr: Object = {
         "apiVersion": CERTIFICATE_SIGNING_REQUESTS.api_version,
         "kind": CERTIFICATE_SIGNING_REQUESTS.kind,
         "metadata": meta,
@@ -91,19 +91,19 @@ async def signed(api: Api, name: str, request: bytes, signer: str, usages: Seque
         },
     }
     try:
-        found = await api.create(CERTIFICATE_SIGNING_REQUESTS, "", wanted)
+        created = await api.create(CERTIFICATE_SIGNING_REQUESTS, "", csr)
     except ApiError as error:
         if not error.is_conflict:
             raise ConfigError(f"a certificate cannot be requested: {error.message}") from error
-        found = await api.get(CERTIFICATE_SIGNING_REQUESTS, "", name)
-    name, poll_s = found["metadata"]["name"], _POLL_S
+        created = await api.get(CERTIFICATE_SIGNING_REQUESTS, "", name)
+    name, poll_s = created["metadata"]["name"], _POLL_S
     try:
         async with asyncio.timeout(_WAIT_S):
-            while not (certificate := (found.get("status") or {}).get("certificate")):
-                _check_conditions(name, found)
+            while not (certificate := (created.get("status") or {}).get("certificate")):
+                _check_conditions(name, created)
                 await asyncio.sleep(poll_s)
                 poll_s = min(poll_s * 2, _POLL_MAX_S)
-                found = await api.get(CERTIFICATE_SIGNING_REQUESTS, "", name)
+                created = await api.get(CERTIFICATE_SIGNING_REQUESTS, "", name)
     except TimeoutError as error:
         raise ConfigError(f"the certificate signing request {name} was not signed") from error
     return base64.b64decode(certificate)
@@ -133,7 +133,7 @@ def lifetime(pem: bytes) -> tuple[float, float]:
 
 
 def is_good(file: Path, now_s: float) -> bool:
-    """Whether a certificate is there, and has not expired."""
+    """Whether a certificate exists, and has not expired."""
     return file.exists() and now_s < lifetime(file.read_bytes())[1]
 
 
@@ -157,7 +157,7 @@ def _pem(key: Key) -> bytes:
 
 
 def keep(pki: Path, name: str, certificate: bytes, key: Key, now_s: float) -> None:
-    """Write certificate and key, and let the link point to them."""
+    """Write certificate and key, and update the link to them."""
     stamp = dt.datetime.fromtimestamp(now_s, dt.UTC).strftime("%Y-%m-%d-%H-%M-%S")
     file = pki / f"{name}-{stamp}.pem"
     write(file, certificate + _pem(key))

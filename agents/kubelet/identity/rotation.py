@@ -1,9 +1,9 @@
 """Renews a certificate of a node before it expires, as long as the node runs.
 
-    rotation = Rotation(api, CLIENT_KIND, pki, node, addresses, on_new, clock, chance, logger)
+    rotation = Rotation(api, CLIENT_KIND, pki, node, addresses, on_new, clock, random, logger)
     await rotation.run()
 
-A new one is asked for when 70 to 90 % of the lifetime have passed, or at once if there is none.
+A new one is requested when 70 to 90 % of the lifetime have passed, or at once if there is none.
 What fails is tried again, less and less often.
 """
 
@@ -33,14 +33,14 @@ _SPREAD: Final = 0.2
 _RETRY_S: Final = 2.0
 _RETRY_MAX_S: Final = 128.0
 _LOOK_EVERY_S: Final = 3600.0
-"""A sleep of a machine is no sleep of its clock: the time is looked at so often."""
+"""The interval of checks of the time, since a monotonic clock stops while the machine sleeps."""
 
 
 class Kind(NamedTuple):
-    """Of which certificate."""
+    """A kind of certificates: of clients or servers."""
 
     name: str
-    """Of its file."""
+    """The name of its file."""
     signer: str
     usages: Sequence[str]
 
@@ -61,7 +61,7 @@ class Rotation:
         addresses: Sequence[str],
         on_new: Callable[[Path], Awaitable[None]],
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
     ) -> None:
         """on_new: awaited with the file of each new certificate, which holds its key, too."""
@@ -72,12 +72,12 @@ class Rotation:
         self._addresses = addresses
         self._on_new = on_new
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
 
     @property
     def file(self) -> Path:
-        """Where the newest certificate is."""
+        """The path of the newest certificate."""
         return certificates.current(self._pki, self._kind.name)
 
     async def run(self) -> None:
@@ -93,7 +93,7 @@ class Rotation:
                 await self.renew()
             except (ApiError, ConfigError, UnreachableError, OSError) as error:
                 what = self._kind.name
-                self._logger.warning("a certificate was not renewed", what=what, error=str(error))
+                self._logger.warning("failed to renew a certificate", what=what, error=str(error))
                 await asyncio.sleep(wait_s)
                 wait_s = min(wait_s * 2, _RETRY_MAX_S)
                 continue
@@ -111,8 +111,8 @@ class Rotation:
         await self._on_new(self.file)
 
     def due_s(self) -> float:
-        """Return when another is asked for, in seconds since 1970."""
+        """Return when another one is requested, in seconds since 1970."""
         if not self.file.exists():
             return 0.0
         begin_s, end_s = certificates.lifetime(self.file.read_bytes())
-        return begin_s + (end_s - begin_s) * (_EARLIEST + _SPREAD * self._chance())
+        return begin_s + (end_s - begin_s) * (_EARLIEST + _SPREAD * self._random())

@@ -1,4 +1,4 @@
-"""Removes images that nobody uses: while their disk is full, when they are old, or all of them."""
+"""Removes unused images: while their disk is full, when they are old, or all of them."""
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -10,16 +10,16 @@ from kvstack.agents.kubelet.runtime.runtime import Image, Runtime
 
 @dataclass(frozen=True, slots=True)
 class ImageOptions:
-    """Which images are removed."""
+    """The policy of image garbage collection."""
 
     high_percent: int = 85
     """Above this much of the disk images are removed,"""
     low_percent: int = 80
     """down to this."""
     age_s: float = 120.0
-    """How long an image is kept at least once nobody uses it."""
+    """The minimum age of an unused image before it is removed."""
     age_max_s: float = 0.0
-    """How long it is kept at most; 0: for ever."""
+    """The maximum age of an unused image; 0: none."""
 
 
 class ImageGarbage:
@@ -32,7 +32,7 @@ class ImageGarbage:
         options: ImageOptions,
         mounted: Callable[[], Collection[str]] = tuple,
     ) -> None:
-        """Know of no image yet; mounted: returns the names of those that are volumes."""
+        """mounted: returns the names of images that are mounted as volumes."""
         self._mounted = mounted
         self._runtime = runtime
         self._clock = clock
@@ -58,7 +58,7 @@ class ImageGarbage:
         return wanted <= 0
 
     async def remove_unused(self) -> int:
-        """Remove all that nobody uses; return how many."""
+        """Remove all unused images; return their number."""
         unused = await self._unused()
         await self._remove(unused)
         return len(unused)
@@ -69,7 +69,7 @@ class ImageGarbage:
             self._used_s.pop(each.id, None)
 
     async def _unused(self) -> list[Image]:
-        """Return the images that nobody uses, the least recently used first."""
+        """Return the unused images, the least recently used first."""
         runtime, now_s = self._runtime, self._clock.now_s()
         images = await runtime.images()
         containers = [each for uid in runtime.pod_uids() for each in runtime.of_pod(uid)]

@@ -1,4 +1,4 @@
-"""Sees to it that the image of a container is on the node: pull policies, secrets, back-off.
+"""Ensures that the image of a container is on the node: pull policies, secrets, back-off.
 
 image = await manager.ensure(pod, container)     StartError: as `state.waiting` shows it
 """
@@ -35,7 +35,7 @@ _FORBIDDEN: Final = 403
 
 
 class _Wait:
-    """How long an image that could not be pulled is left alone."""
+    """The back-off of an image that could not be pulled."""
 
     __slots__ = ("message", "since_s", "wait_s")
 
@@ -70,7 +70,7 @@ class ImageManager:
             raise
 
     def forget(self, uid: str) -> None:
-        """Remember nothing more of a pod."""
+        """Forget a pod."""
         for key in [key for key in self._waits if key[0] == uid]:
             del self._waits[key]
 
@@ -86,7 +86,7 @@ class ImageManager:
         policy = container.get("imagePullPolicy") or "IfNotPresent"
         if policy != "Always" or not self._runtime.pulls_images:
             try:
-                found = await self._runtime.find_image(image)
+                present = await self._runtime.find_image(image)
             except ImageMissingError as error:
                 if policy == "Never":
                     text = f'Container image "{image}" is not present with pull policy of Never'
@@ -94,7 +94,7 @@ class ImageManager:
                     raise StartError("ErrImageNeverPull", text) from error
             else:
                 self._on_event(pod, name, "Normal", "Pulled", _PRESENT.format(image))
-                return found
+                return present
         return await self._pull(pod, name, image)
 
     async def _pull(self, pod: Object, name: str, image: str) -> Image:
@@ -137,7 +137,7 @@ class ImageManager:
         registry = image.partition("/")[0]
         if "." not in registry and ":" not in registry and registry != "localhost":
             registry = "docker.io"
-        found: list[Mapping[str, str]] = []
+        credentials: list[Mapping[str, str]] = []
         missing: list[str] = []
         for reference in pod["spec"].get("imagePullSecrets") or ():
             try:
@@ -149,8 +149,8 @@ class ImageManager:
                     raise
                 missing.append(reference["name"])  # it matters only if the pull fails
             else:
-                found += credentials_of(secret, registry, image)
-        return found, missing
+                credentials += credentials_of(secret, registry, image)
+        return credentials, missing
 
 
 def _milliseconds(seconds: float) -> str:
@@ -158,7 +158,7 @@ def _milliseconds(seconds: float) -> str:
 
 
 def is_image_name(text: str) -> bool:
-    """Whether a text names an image: a registry, a path, a tag, a digest."""
+    """Whether a text is a valid image reference: a registry, a path, a tag, a digest."""
     return _IMAGE_NAME.fullmatch(text) is not None
 
 
@@ -189,17 +189,17 @@ def credentials_of(secret: Object, registry: str, image: str = "") -> list[Mappi
             _login(entry) for key, entry in found if _matches(_registry_path(key), registry, image)
         ]
     except (ValueError, AttributeError, binascii.Error):
-        return []  # what is no such configuration holds no credentials
+        return []  # an invalid configuration has no credentials
 
 
 def _registry_path(key: str) -> str:
-    """Return registry and path that a key names; the version of an API is no path."""
+    """Return registry and path of a key; the version of an API is not a path."""
     found = key.removeprefix("https://").removeprefix("http://").rstrip("/")
     return found.removesuffix("/v1").removesuffix("/v2")
 
 
-def _matches(place: str, registry: str, image: str) -> bool:
-    host, _, path = place.partition("/")
+def _matches(location: str, registry: str, image: str) -> bool:
+    host, _, path = location.partition("/")
     parts, wanted = host.split("."), registry.split(".")
     is_there = host == f"index.{registry}" or (
         len(parts) == len(wanted)

@@ -1,1 +1,1 @@
-"""What is done to containers that run: probes (`prober`) and hooks, both by `actions`."""
+"""Probes (`prober`) and hooks of running containers, both by `actions`."""

@@ -1,4 +1,4 @@
-"""What probes and hooks do: a command in a container, a request, a connection.
+"""The actions of probes and hooks: a command in a container, a request, a connection.
 
 Each returns an Outcome: `is_good`, None where it could not be found out; and what is said of it.
 """
@@ -30,7 +30,7 @@ _HEALTH_STATES: Final = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 
 class Outcome(NamedTuple):
-    """How an action went."""
+    """The outcome of an action."""
 
     is_good: bool | None
     text: str = ""
@@ -130,28 +130,28 @@ def url_of(container: Object, get: Object, host: str) -> str:
 
 
 async def connect(container: Object, socket: Object, host: str, timeout_s: float) -> Outcome:
-    """Open a connection, and close it."""
+    """Check that a connection can be opened."""
     name, port = socket.get("host") or host, port_of(container, socket["port"])
-    shown = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    address = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
     try:
         async with asyncio.timeout(timeout_s):
             _, writer = await asyncio.open_connection(name, port)
     except ConnectionRefusedError:
-        return _bad(f"dial tcp {shown}: connect: connection refused")
+        return _bad(f"dial tcp {address}: connect: connection refused")
     except TimeoutError:
-        return _bad(f"dial tcp {shown}: i/o timeout")
+        return _bad(f"dial tcp {address}: i/o timeout")
     except OSError as error:
-        return _bad(f"dial tcp {shown}: {error.strerror or error}")
+        return _bad(f"dial tcp {address}: {error.strerror or error}")
     writer.close()
     return GOOD
 
 
-async def check_health(wanted: Object, host: str, timeout_s: float) -> Outcome:
-    """Ask a gRPC service for its health."""
+async def check_health(action: Object, host: str, timeout_s: float) -> Outcome:
+    """Call the health check of a gRPC service."""
     import grpc.aio  # large, and few pods need it
 
-    address = f"{f'[{host}]' if ':' in host else host}:{wanted['port']}"
-    service = (wanted.get("service") or "").encode()
+    address = f"{f'[{host}]' if ':' in host else host}:{action['port']}"
+    service = (action.get("service") or "").encode()
     question = b"\x0a" + bytes((len(service),)) + service if service else b""
     options = (("grpc.primary_user_agent", PROBE_AGENT), ("grpc.enable_http_proxy", 0))
     async with grpc.aio.insecure_channel(address, options=options) as channel:

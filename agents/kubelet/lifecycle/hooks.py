@@ -20,7 +20,7 @@ _ANSWERED: Final = "HTTP probe failed with statuscode"
 async def run_hook(
     runtime: Runtime, handler: Object, container: Object, found: Container, host: str
 ) -> str:
-    """Run a hook to its end; return what went wrong; host: the address of the pod."""
+    """Run a hook to its end; return its error; host: the address of the pod."""
     if "exec" in handler:
         command = handler["exec"].get("command") or []
         outcome = await actions.run_command(runtime, found, command, None)

@@ -1,4 +1,4 @@
-"""Carries out probes: a task for each probe of each container that runs.
+"""Runs probes: a task for each probe of each running container.
 
     prober.begin(pod, container, found, results, on_change)
 
@@ -32,7 +32,7 @@ OnEvent: TypeAlias = Callable[[Object, str, str, str], None]
 """Called with pod, name of the container, reason and text of a warning."""
 
 _WAIT_S: Final = 0.1
-"""How often it is looked whether a container has started."""
+"""The interval of checks whether a container has started."""
 _TRIES: Final = 3
 
 
@@ -40,12 +40,12 @@ class Prober:
     """Probes the containers of one node."""
 
     def __init__(
-        self, runtime: Runtime, clock: Clock, chance: Callable[[], float], on_event: OnEvent
+        self, runtime: Runtime, clock: Clock, random: Callable[[], float], on_event: OnEvent
     ) -> None:
         """Probe nothing yet."""
         self._runtime = runtime
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._on_event = on_event
         self._tasks: set[asyncio.Task[None]] = set()
         self.counts: Counter[tuple[str, str, str, str, str, str]] = Counter()
@@ -57,7 +57,7 @@ class Prober:
         self,
         pod: Object,
         container: Object,
-        found: Container,
+        running: Container,
         results: Results,
         host: str,
         on_change: Callable[[], None],
@@ -73,21 +73,21 @@ class Prober:
         loop = asyncio.get_running_loop()
         for kind, probe in probes_of(container):
             work = self._probe(
-                pod, container, found, kind, probe, results, host, on_change, is_found, is_ending
+                pod, container, running, kind, probe, results, host, on_change, is_found, is_ending
             )
-            task = loop.create_task(work, name=f"{kind} probe of {found.id}")
+            task = loop.create_task(work, name=f"{kind} probe of {running.id}")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     def forget(self, uid: str) -> None:
-        """Tell no more of a pod that has gone."""
+        """Stop the probes of a pod."""
         for count in [each for each in self.counts if each[5] == uid]:
             del self.counts[count]
         for key in [each for each in self.durations if each[4] == uid]:
             del self.durations[key]
 
     async def stop(self) -> None:
-        """Probe no more."""
+        """Stop all probes."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -99,7 +99,7 @@ class Prober:
         self,
         pod: Object,
         container: Object,
-        found: Container,
+        running: Container,
         kind: str,
         probe: Object,
         results: Results,
@@ -110,23 +110,23 @@ class Prober:
     ) -> None:
         period_s = probe.get("periodSeconds", 10)
         if is_found:  # so that a node's containers are not all asked at once
-            await asyncio.sleep(self._chance() * period_s)
-        since_s = self._clock.now_s() - found.started_s
+            await asyncio.sleep(self._random() * period_s)
+        since_s = self._clock.now_s() - running.started_s
         await asyncio.sleep(max(0.0, probe.get("initialDelaySeconds", 0) - since_s))
         tally = Tally(probe)
-        key = (found.id, kind)
-        while _runs(found):
-            if kind != STARTUP and not is_started(container, found, results):
+        key = (running.id, kind)
+        while _runs(running):
+            if kind != STARTUP and not is_started(container, running, results):
                 await asyncio.sleep(_WAIT_S)
                 continue
             if kind != READINESS and is_ending():
                 return
             began = self._clock.monotonic_s()
-            outcome = await self._try(container, found, probe, host)
+            outcome = await self._try(container, running, probe, host)
             took_s = self._clock.monotonic_s() - began
-            if not _runs(found) or (kind != READINESS and is_ending()):
+            if not _runs(running) or (kind != READINESS and is_ending()):
                 return
-            self._tell(pod, container, kind, outcome)
+            self._record(pod, container, kind, outcome)
             self._note_duration(pod, container, kind, took_s)
             result = None if outcome.is_good is None else tally.add(is_good=outcome.is_good)
             if result is not None and results.get(key, kind == LIVENESS) is not result:
@@ -141,7 +141,7 @@ class Prober:
         if kind == READINESS:
             results.pop(key, None)
 
-    def _tell(self, pod: Object, container: Object, kind: str, outcome: Outcome) -> None:
+    def _record(self, pod: Object, container: Object, kind: str, outcome: Outcome) -> None:
         name, meta = container["name"], pod["metadata"]
         shown = {True: "successful", False: "failed", None: "unknown"}[outcome.is_good]
         count = (kind.capitalize(), shown, name, meta["name"], meta["namespace"], meta["uid"])

@@ -1,1 +1,1 @@
-"""The logs of a node on its disk: which are its own, and links by which collectors find them."""
+"""The logs of a node on its disk, and links to them for log collectors."""

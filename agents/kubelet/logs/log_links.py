@@ -1,4 +1,4 @@
-"""Links by which collectors of logs find them: all containers of a node in one directory.
+"""Links for log collectors to all containers' logs of a node, in one directory.
 
     /var/log/containers/<pod>_<namespace>_<container>-<id>.log  ->  /var/log/pods/…/<attempt>.log
 
@@ -36,7 +36,7 @@ class LogLinks:
         link.symlink_to(container.log)
 
     def clean(self) -> None:
-        """Take away the links whose logs are gone; OSError."""
+        """Remove dangling links; OSError."""
         if self._directory is None or not self._directory.is_dir():
             return
         for each in self._directory.iterdir():

@@ -1,4 +1,4 @@
-"""Which directories of logs are this node's: those of its pods, and no others are removed.
+"""The log directories of this node's pods; others are never removed.
 
     /var/log/pods/<namespace>_<name>_<uid>/     may be shared with other kubelets of the machine
     ROOT/pod-logs/<namespace>_<name>_<uid>      an empty file for each that is this node's
@@ -21,7 +21,7 @@ class PodLogs:
         self._records = records
 
     def claim(self, directory: Path) -> None:
-        """Remember that a directory is this node's; OSError."""
+        """Mark a directory as this node's; OSError."""
         record = self._records / directory.name
         if not record.exists():
             self._records.mkdir(mode=0o750, parents=True, exist_ok=True)

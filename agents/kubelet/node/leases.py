@@ -35,16 +35,15 @@ class Leases:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         every_s: float,
         lasts_s: int = DURATION_S,
     ) -> None:
-        """Keep none yet."""
         self._lasts_s = lasts_s
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._every_s = every_s
         self._nodes: dict[str, Object] = {}
@@ -60,7 +59,7 @@ class Leases:
         self._added.set()
 
     def drop(self, name: str) -> None:
-        """Let the lease of a node end."""
+        """Stop renewing the lease of a node."""
         self._nodes.pop(name, None)
         self._leases.pop(name, None)
 
@@ -102,16 +101,16 @@ class Leases:
         try:
             await self._write(name, node)
         except (ApiError, UnreachableError) as error:
-            self._logger.warning("a lease was not renewed", node=name, error=str(error))
+            self._logger.warning("failed to renew a lease", node=name, error=str(error))
             wait_s = min(_RETRY_S, self._every_s)
         else:
             # The first renewals are spread, so that all later ones are.
-            wait_s = self._every_s * (self._chance() if is_first else 1.0)
+            wait_s = self._every_s * (self._random() if is_first else 1.0)
         uid = node["metadata"]["uid"]
         heapq.heappush(self._due, (self._clock.monotonic_s() + wait_s, name, uid))
 
     async def _write(self, name: str, node: Object) -> None:
-        """Renew what was written last; if that is not so any more, make or renew what is there."""
+        """Renew the lease written last; after a conflict, create or renew the existing one."""
         api, namespace = self._api, NAMESPACE
         lease = self._leases.pop(name, None)
         written = None

@@ -1,4 +1,4 @@
-"""What a real node says of itself: its object and its status, from what the machine says.
+"""The object and the status of a real node, from the facts of its machine.
 
 machine = look(root)                    reads files of the system, once
 new_node(…), conditions(…), status(machine, Self(…), …)
@@ -22,7 +22,7 @@ Object: TypeAlias = dict[str, Any]
 
 VERSION: Final = "v1.37.1"
 _FEATURES: Final = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
-"""What this kubelet does that not every one does; in this order."""
+"""The declared features, in this order."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 _PRESSURES: Final = (
     # Type; reason and message of the good and of the bad status.
@@ -45,7 +45,7 @@ _PRESSURES: Final = (
 
 
 class Machine(NamedTuple):
-    """What is known of the machine."""
+    """Facts of the machine."""
 
     architecture: str
     cores: int
@@ -64,7 +64,7 @@ class Machine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Self:
-    """What a node says of itself besides its machine."""
+    """Other facts of a node."""
 
     name: str
     ips: tuple[str, ...]
@@ -73,13 +73,13 @@ class Self:
     runtime: str
     """Its name and version: `name://version`."""
     reserved: Mapping[str, str] = field(default_factory=dict)
-    """What is kept for the system."""
+    """The resources that are reserved for the system."""
     evictions: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
     """Hard thresholds."""
 
 
 def look(root: Path) -> Machine:
-    """Read what the machine says; root: a directory of the disk that pods use."""
+    """Read the facts of the machine; root: a directory of the disk that pods use."""
     disk = os.statvfs(root)
     release = dict(
         line.partition("=")[::2] for line in _read("/etc/os-release").splitlines() if "=" in line
@@ -170,7 +170,7 @@ _ASSERTED: Final = (
     "beta.kubernetes.io/instance-type",
     LOCAL_PATH,
 )
-"""Labels that a node keeps as it says; all others are of whoever changes them."""
+"""Labels that the kubelet enforces; all others may be changed by anybody."""
 
 
 def asserted(fresh: Object, found: Object) -> Object:
@@ -226,15 +226,17 @@ def allocatable(
 
     reserved: for the system; evictions: hard thresholds, of which nothing is used.
     """
-    kept = reserved or {}
-    cpu_milli = machine.cores * 1000 - parse_quantity(kept.get("cpu", "0")).milli_value()
+    reserved_amounts = reserved or {}
+    cpu_milli = (
+        machine.cores * 1000 - parse_quantity(reserved_amounts.get("cpu", "0")).milli_value()
+    )
     memory = machine.memory_kib
     memory -= amount_of(evictions.get("memory.available", "0"), machine.memory_kib * 1024) // 1024
-    memory -= parse_quantity(kept.get("memory", "0")).value() // 1024
+    memory -= parse_quantity(reserved_amounts.get("memory", "0")).value() // 1024
     memory -= sum(machine.huge_pages.values()) // 1024
     disk = machine.disk_bytes
     disk -= amount_of(evictions.get("nodefs.available", "0"), machine.disk_bytes)
-    disk -= parse_quantity(kept.get("ephemeral-storage", "0")).value()
+    disk -= parse_quantity(reserved_amounts.get("ephemeral-storage", "0")).value()
     whole = cpu_milli % 1000 == 0
     return {
         "cpu": str(cpu_milli // 1000) if whole else f"{max(cpu_milli, 0)}m",
@@ -251,17 +253,17 @@ def conditions(
     """Return the conditions of a node; pressures: types that hold; problem: why it is not ready."""
     now = time_text(now_s)
     before = {each["type"]: each for each in old}
-    found = []
+    rows = []
     for type_, good, bad in _PRESSURES:
         holds = type_ in pressures
-        found.append((type_, "True" if holds else "False", *(bad if holds else good)))
+        rows.append((type_, "True" if holds else "False", *(bad if holds else good)))
     if problem:
-        found.append(("Ready", "False", "KubeletNotReady", problem))
+        rows.append(("Ready", "False", "KubeletNotReady", problem))
     else:
-        found.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
-    told = []
-    for type_, value, reason, message in found:
-        told.append(
+        rows.append(("Ready", "True", "KubeletReady", "kubelet is posting ready status"))
+    updated = []
+    for type_, value, reason, message in rows:
+        updated.append(
             {
                 "type": type_,
                 "status": value,
@@ -271,7 +273,7 @@ def conditions(
                 "lastTransitionTime": transition_time(before.get(type_), value, now),
             }
         )
-    return told
+    return updated
 
 
 def status(
@@ -322,7 +324,7 @@ def status(
 
 
 def same(one: Object, other: Object) -> bool:
-    """Whether two statuses differ in nothing but when they were told."""
+    """Whether two statuses differ only in their heartbeats."""
     return _timeless(one) == _timeless(other)
 
 

@@ -1,7 +1,7 @@
-"""Registers a node, and keeps what the API says of it true.
+"""Registers a node, and keeps its status up to date.
 
 A status is computed every few seconds, and written when it differs from what was written, or five
-minutes after it was written last. Changes of conditions are told by events.
+minutes after it was written last. Changes of conditions are recorded as events.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from kvstack.component.logger import Logger
 Object: TypeAlias = dict[str, Any]
 
 _THERE_ALREADY: Final = (409, 403)
-"""A node that there is already is told so, or may not be made."""
+"""The status code if the node exists already, or may not be created."""
 _NAMES_MAX: Final = 5
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
 _READY_EVERY_S: Final = 0.1
@@ -35,7 +35,7 @@ _READY_WITHIN_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class StatusOptions:
-    """How a node tells of itself."""
+    """Settings of a node's status."""
 
     every_s: float = 10.0
     report_every_s: float = 300.0
@@ -44,7 +44,7 @@ class StatusOptions:
     provider_id: str = ""
     registers: bool = True
     images_max: int = 50
-    """Of images that it tells of; -1: all."""
+    """The maximum number of images in the status; -1: all."""
 
 
 class NodeStatus:
@@ -75,7 +75,7 @@ class NodeStatus:
         self._written: Object = {}
         self._changed = asyncio.Event()
         self._ranges: Sequence[str] | None = None
-        """Those that the runtime was told; None: it was told nothing."""
+        """The pod CIDRs that were passed to the runtime; None: none yet."""
         self._range_problem = ""
         self._was_ready = False
         self._said = ""
@@ -97,7 +97,7 @@ class NodeStatus:
             except (ApiError, UnreachableError) as error:
                 wait_s = next(waits, _WAITS_S[-1])
                 self._logger.warning(
-                    "the node was not registered", error=str(error), again_in_s=wait_s
+                    "failed to register the node", error=str(error), again_in_s=wait_s
                 )
                 await asyncio.sleep(wait_s)
         self._recorder.record(self.object, "Normal", "Starting", "Starting kubelet.")
@@ -106,7 +106,7 @@ class NodeStatus:
         await self._write_or_tell()
 
     def _tell_restart(self) -> None:
-        """Tell that the machine started anew, if the API knows it from before."""
+        """Record an event if the machine was rebooted since the last status."""
         info = (self.object.get("status") or {}).get("nodeInfo") or {}
         known, boot_id = info.get("bootID"), self._machine.boot_id
         if known and boot_id and known != boot_id:
@@ -126,15 +126,15 @@ class NodeStatus:
         except ApiError as error:
             if error.code not in _THERE_ALREADY:
                 raise
-        found = await self._api.get(NODES, "", own.name)
-        missing = node.asserted(fresh, found)
+        node_object = await self._api.get(NODES, "", own.name)
+        missing = node.asserted(fresh, node_object)
         if missing:
             body = orjson.dumps({"metadata": missing})
             path = NODES.path("", own.name)
-            found = await self._api.call(
+            node_object = await self._api.call(
                 "PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH
             )
-        return found
+        return node_object
 
     async def read(self) -> None:
         """Read the node again; raises ApiError, UnreachableError."""
@@ -146,7 +146,7 @@ class NodeStatus:
         self.look_again()
 
     def look_again(self) -> None:
-        """Something changed that the node tells of."""
+        """Schedule an update: a part of the status has changed."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -161,7 +161,7 @@ class NodeStatus:
                 ):
                     await self._changed.wait()
             except TimeoutError:
-                self._logger.debug("the node's status is looked at")
+                self._logger.debug("updating the node's status")
             self._changed.clear()
             try:
                 before = self.object
@@ -169,12 +169,12 @@ class NodeStatus:
                 self._tell_schedulable(before)
                 await self._use_ranges()
             except (ApiError, UnreachableError) as error:
-                self._logger.warning("the node's status was not read", error=str(error))
+                self._logger.warning("failed to read the node's status", error=str(error))
                 continue
             await self._write_or_tell()
 
     async def _use_ranges(self) -> None:
-        """Tell the runtime from which ranges pods have addresses, at first and when they change."""
+        """Pass the node's pod CIDRs to the runtime, at first and when they change."""
         spec = self.object.get("spec") or {}
         ranges = spec.get("podCIDRs") or ([spec["podCIDR"]] if spec.get("podCIDR") else [])
         if self._ranges is None or (ranges and ranges != self._ranges):
@@ -189,17 +189,17 @@ class NodeStatus:
             self._ranges, self._range_problem = ranges, ""
 
     async def _write_or_tell(self) -> None:
-        """Write the status; what fails is tried again with the next look."""
+        """Write the status; failures are logged, and retried with the next update."""
         try:
             await self._write()
         except (ApiError, UnreachableError) as error:
-            self._logger.warning("the node's status was not written", error=str(error))
+            self._logger.warning("failed to write the node's status", error=str(error))
 
     async def _write(self) -> None:
-        """Write the status if it differs from what is there, or was written long ago."""
+        """Write the status if it has changed, or was written long ago."""
         assert self._own is not None, "the node is registered"
-        found, now_s = self.object, self._clock.now_s()
-        old = found.get("status") or {}
+        node_object, now_s = self.object, self._clock.now_s()
+        old = node_object.get("status") or {}
         problem = self._said or self._runtime.problem()
         if not self._was_ready and not problem:
             self._was_ready = True
@@ -218,27 +218,27 @@ class NodeStatus:
         is_due = now_s - self._written_s >= self._options.report_every_s
         if not is_due and node.same(status, self._written) and _is_kept(old, conditions):
             return
-        meta = found["metadata"]
+        meta = node_object["metadata"]
         patch = {**status, "addresses": [*status["addresses"], {"$patch": "replace"}]}
         body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": patch})
         path = NODES.path("", meta["name"], "status")
         await self._api.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
         self._tell_changes(old.get("conditions") or (), conditions)
         self._written, self._written_s = status, now_s
-        self.object = {**found, "status": {**old, **status}}
+        self.object = {**node_object, "status": {**old, **status}}
 
     def _tell_schedulable(self, before: Object) -> None:
-        """Tell that somebody cordoned the node, or takes it back."""
+        """Record an event if the node was cordoned or uncordoned."""
         now = _is_cordoned(self.object)
         if now != _is_cordoned(before):
             reason = "NodeNotSchedulable" if now else "NodeSchedulable"
-            self._tell(reason)
+            self._record(reason)
 
     def _tell_changes(self, old: Sequence[Object], new: Sequence[Object]) -> None:
         for reason in changed(old, new):
-            self._tell(reason)
+            self._record(reason)
 
-    def _tell(self, reason: str) -> None:
+    def _record(self, reason: str) -> None:
         text = f"Node {self.object['metadata']['name']} status is now: {reason}"
         self._recorder.record(self.object, "Normal", reason, text)
 

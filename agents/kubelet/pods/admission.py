@@ -1,4 +1,4 @@
-"""What a node refuses when a pod comes: what does not fit, and what its runtime cannot do.
+"""Admission of pods by a node: resources, ports, and fields that its runtime does not support.
 
     refusal(pod, node, others, unsupported)     reason and message, or None
 
@@ -112,17 +112,17 @@ def resize_refusal(pod: Object, node: Object, others: Sequence[Object]) -> Refus
     if is_static(pod):
         return (INFEASIBLE, "In-place resize of static-pods is not supported")
     allocatable = (node.get("status") or {}).get("allocatable") or {}
-    asked = requests_of(pod)
+    requests = requests_of(pod)
     for name in COMPUTE:
         capacity = in_units(name, allocatable.get(name, 0))
-        if name in allocatable and asked.get(name, 0) > capacity:
+        if name in allocatable and requests.get(name, 0) > capacity:
             text = (
-                f"Node didn't have enough capacity: {name}, requested: {asked[name]}, "
+                f"Node didn't have enough capacity: {name}, requested: {requests[name]}, "
                 f"capacity: {capacity}"
             )
             return (INFEASIBLE, text)
     used = [requests_of(each) for each in others if not is_ended(each)]
-    amounts = {name: asked.get(name, 0) for name in COMPUTE}
+    amounts = {name: requests.get(name, 0) for name in COMPUTE}
     found = _lacks(amounts, used, allocatable)
     return None if found is None else (DEFERRED, found[1])
 
@@ -134,7 +134,7 @@ def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object]
     """
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     active = [each for each in others if not is_ended(each)]
-    found: list[Object] = []
+    chosen: list[Object] = []
 
     def missing(without: Sequence[Object]) -> dict[str, int]:
         rest = [each for each in active if not any(each is one for one in without)]
@@ -142,24 +142,24 @@ def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object]
 
     for name in _CLASSES:
         waiting = [each for each in active if qos_of(each) == name and not is_critical(each)]
-        while waiting and (before := missing(found)):
+        while waiting and (before := missing(chosen)):
             best = min(
                 waiting,
                 key=lambda each: (
-                    sum(missing([*found, each]).values()),
+                    sum(missing([*chosen, each]).values()),
                     sum(_count(each).values()),
                 ),
             )
             waiting = [each for each in waiting if each is not best]
-            if missing([*found, best]) != before:
-                found.append(best)
-    if missing(found):
+            if missing([*chosen, best]) != before:
+                chosen.append(best)
+    if missing(chosen):
         return None
-    for each in list(found):
-        fewer = [one for one in found if one is not each]
+    for each in list(chosen):
+        fewer = [one for one in chosen if one is not each]
         if not missing(fewer):
-            found = fewer
-    return found
+            chosen = fewer
+    return chosen
 
 
 def _missing(
@@ -307,7 +307,7 @@ def _ports_taken(pod: Object, others: Sequence[Object]) -> Refusal | None:
 
 
 def _meet(one: str, other: str) -> bool:
-    """Whether the same port at two addresses is the same."""
+    """Whether the same port at two addresses conflicts."""
     return one == other or _ANY in (one, other)
 
 
@@ -343,7 +343,7 @@ def _unsupported(
 
 
 def _of_ids(context: Object, unsupported: Callable[[str], bool], prefix: str) -> Iterator[str]:
-    """Give the ids that a pod asks for and that are nobody on a node without root."""
+    """Yield the ids that a pod requests and that are not mapped on a node without root."""
     for name in _IDS:
         if (number := context.get(name)) is not None and unsupported(f"{ID}{number}"):
             yield f"{prefix}{name}: {number} (a node without root, whose user has no such id)"

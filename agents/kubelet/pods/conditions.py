@@ -1,4 +1,4 @@
-"""What a pod's status says in conditions; times of transitions stay while their conditions do."""
+"""The conditions of a pod; their transition times stay while their status does."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias
@@ -50,7 +50,7 @@ def conditions_of(
     if memory.is_restarting_all or _RESTARTING in before:
         is_so = ("True", "RestartAllContainersStarted", "container exited with restart policy rule")
         found.append((_RESTARTING, is_so if memory.is_restarting_all else ("False", "", "")))
-    resized = [(type_, ("True", *told)) for type_, told in resizes.conditions_of(memory.resize)]
+    resized = [(type_, ("True", *fields)) for type_, fields in resizes.conditions_of(memory.resize)]
     found[:0] = resized
     generation = pod["metadata"].get("generation", 1)
     return [_condition(type_, value, before.get(type_), generation, now) for type_, value in found]

@@ -1,9 +1,9 @@
-"""What a pod's status says of its containers.
+"""The container statuses of a pod.
 
     seen = Seen(pod, history, memory, runtime)
     init_statuses(seen); regular_statuses(seen, is_over=False); ephemeral_statuses(seen)
 
-Of a container that nobody knows of any more the pod's last status tells how often it started.
+The restart count of a container that is gone is taken from the pod's last status.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from kvstack.apimachinery.objects.core.pod_status import is_ended
 Object: TypeAlias = dict[str, Any]
 
 _MESSAGES_BYTES_MAX: Final = 12 << 10
-"""Of the termination messages of all containers of a pod together."""
+"""The limit of all termination messages of a pod together."""
 _INITIALIZED: Final = {
     "exitCode": 0,
     "reason": "Completed",
@@ -40,11 +40,11 @@ _MISSING: Final = {
 
 
 class Seen(NamedTuple):
-    """What is known of a pod and its containers."""
+    """The known state of a pod and its containers."""
 
     pod: Object
     history: Mapping[str, Sequence[Container]]
-    """Of containers by name, oldest first."""
+    """The containers of each name, oldest first."""
     memory: Memory
     runtime: str
     """Its name."""
@@ -70,7 +70,7 @@ def init_statuses(seen: Seen) -> list[Object]:
     """Return the statuses of init containers and sidecars."""
     before = seen.before("initContainerStatuses")
     unseen = _INITIALIZED if seen.has_begun else None
-    found = []
+    statuses = []
     for each in seen.pod["spec"].get("initContainers") or ():
         last = before.get(each["name"])
         if is_sidecar(each):
@@ -79,14 +79,14 @@ def init_statuses(seen: Seen) -> list[Object]:
             status = _status(seen, each, last, unseen)
             ended = status["state"].get("terminated")
             status["ready"] = ended is not None and ended["exitCode"] == 0
-        found.append(status)
-    return found
+        statuses.append(status)
+    return statuses
 
 
 def regular_statuses(seen: Seen, *, is_over: bool) -> list[Object]:
     """Return the statuses of regular containers; is_over: nothing of the pod runs, nor will."""
     before = seen.before("containerStatuses")
-    # Of a pod that is over each container has ended, also one that nobody knows of any more.
+    # All containers of a finished pod have ended, including those that are gone.
     unseen = _MISSING if is_over and seen.has_begun else None
     regular = seen.pod["spec"]["containers"]
     return [_status(seen, each, before.get(each["name"]), unseen) for each in regular]
@@ -100,7 +100,7 @@ def ephemeral_statuses(seen: Seen) -> list[Object]:
 
 
 def shorten_messages(statuses: Sequence[Object]) -> None:
-    """Let no container say more than its share of what a pod may say."""
+    """Shorten termination messages to each container's share of the pod's limit."""
     share = _MESSAGES_BYTES_MAX // max(len(statuses), 1)
     for status in statuses:
         for name in ("state", "lastState"):
@@ -134,21 +134,21 @@ def _status(
 def _of_unknown(
     seen: Seen, container: Object, before: Object | None, unseen: Object | None
 ) -> Object:
-    found: Object = {}
+    status: Object = {}
     if before is not None:
-        found["restartCount"] = before.get("restartCount", 0)
-        found["lastState"] = before.get("lastState") or {}
+        status["restartCount"] = before.get("restartCount", 0)
+        status["lastState"] = before.get("lastState") or {}
     waiting = _waiting_of(seen, container, None)
     if unseen:
-        found["state"] = {"terminated": unseen}
+        status["state"] = {"terminated": unseen}
     elif waiting is not None:
-        found["state"] = {"waiting": _waiting(waiting.reason, waiting.message)}
-    return found
+        status["state"] = {"waiting": _waiting(waiting.reason, waiting.message)}
+    return status
 
 
 def _of_known(seen: Seen, container: Object, known: Sequence[Container]) -> Object:
     last, results = known[-1], seen.memory.results
-    found: Object = {
+    status: Object = {
         "image": last.image,
         "imageID": last.image_id,
         "containerID": f"{seen.runtime}://{last.id}",
@@ -158,17 +158,17 @@ def _of_known(seen: Seen, container: Object, known: Sequence[Container]) -> Obje
         "state": _state(last, seen.runtime),
     }
     if last.user is not None:
-        found["user"] = {"linux": last.user.shown()}
+        status["user"] = {"linux": last.user.shown()}
     if len(known) > 1:
-        found["lastState"] = _state(known[-2], seen.runtime)
+        status["lastState"] = _state(known[-2], seen.runtime)
     waiting = _waiting_of(seen, container, last)
     if not last.is_running and waiting is not None:
         message = waiting.message
         if waiting.reason == CRASH_LOOP:
             message = crash_loop_message(seen.pod, container["name"], waiting.wait_s)
-        found["lastState"] = found["state"]
-        found["state"] = {"waiting": _waiting(waiting.reason, message)}
-    return found
+        status["lastState"] = status["state"]
+        status["state"] = {"waiting": _waiting(waiting.reason, message)}
+    return status
 
 
 def _waiting_of(seen: Seen, container: Object, last: Container | None) -> Waiting | None:
@@ -179,7 +179,7 @@ def _waiting_of(seen: Seen, container: Object, last: Container | None) -> Waitin
 
 
 def _starts_again(pod: Object, container: Object, last: Container | None, memory: Memory) -> bool:
-    """Whether a container that does not run is to: only then it waits."""
+    """Whether a stopped container will be started: only then is it waiting."""
     if memory.has_failed or pod["metadata"].get("deletionTimestamp"):
         return False
     if is_ended(pod):
@@ -198,9 +198,9 @@ def _resources(container: Object, applied: Object | None) -> Object:
     applied: what it runs with, if that is something else than it was given.
     """
     allocated = container.get("resources") or {}
-    found: Object = {"resources": allocated if applied is None else applied}
+    fields: Object = {"resources": allocated if applied is None else applied}
     if requests := allocated.get("requests"):
-        found["allocatedResources"] = requests
+        fields["allocatedResources"] = requests
     mounts = []
     for each in container.get("volumeMounts") or ():
         shown = {"name": each["name"], "mountPath": each["mountPath"]}
@@ -208,8 +208,8 @@ def _resources(container: Object, applied: Object | None) -> Object:
             shown |= {"readOnly": True, "recursiveReadOnly": "Disabled"}
         mounts.append(shown)
     if mounts:
-        found["volumeMounts"] = mounts
-    return found
+        fields["volumeMounts"] = mounts
+    return fields
 
 
 def _waiting(reason: str, message: str) -> Object:

@@ -1,4 +1,4 @@
-"""Files of variables that containers of a pod leave for others (fileKeyRef).
+"""Files with environment variables that containers of a pod share (fileKeyRef).
 
     NAME='value'    # a remark
     OTHER='of two

@@ -16,9 +16,9 @@ from kvstack.apimachinery.objects.quantity import parse as parse_quantity
 
 Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = Mapping[tuple[str, str], Object | None]
-"""Of the pod's namespace, by kind (ConfigMap, Secret) and name; None: there is none."""
+"""Objects of the pod's namespace, by kind (ConfigMap, Secret) and name; None: missing."""
 EnvFiles: TypeAlias = Mapping[tuple[str, str], str | None]
-"""What stands in files of variables, by volume and path; None: there is none."""
+"""The contents of files with variables, by volume and path; None: missing."""
 
 
 class ConfigurationError(Exception):
@@ -39,15 +39,15 @@ def references(pod: Object) -> set[tuple[str, str]]:
 
 def volume_references(pod: Object) -> set[tuple[str, str]]:
     """Return kind and name of what a pod's volumes show."""
-    found: set[tuple[str, str]] = set()
+    kinds_and_names: set[tuple[str, str]] = set()
     for volume in pod["spec"].get("volumes") or ():
         for source in [volume, *((volume.get("projected") or {}).get("sources") or ())]:
             if "configMap" in source:
-                found.add(("ConfigMap", source["configMap"]["name"]))
+                kinds_and_names.add(("ConfigMap", source["configMap"]["name"]))
             if "secret" in source:
                 secret = source["secret"]
-                found.add(("Secret", secret.get("secretName") or secret["name"]))
-    return found
+                kinds_and_names.add(("Secret", secret.get("secretName") or secret["name"]))
+    return kinds_and_names
 
 
 def _references(source: Object, config_map: str, secret: str) -> Iterator[tuple[str, str]]:
@@ -58,7 +58,7 @@ def _references(source: Object, config_map: str, secret: str) -> Iterator[tuple[
 
 
 class Addresses(NamedTuple):
-    """Where a pod is: of each the first is the address that has a name of its own in the API."""
+    """The addresses of a pod and its node, the primary one first."""
 
     hosts: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
@@ -77,26 +77,26 @@ def variables(
 
     env_files: those that it refers to.
     """
-    found = service_variables(services)
+    values = service_variables(services)
     for source in container.get("envFrom") or ():
         prefix = source.get("prefix", "")
-        found |= {prefix + key: value for key, value in _all_of(source, objects).items()}
+        values |= {prefix + key: value for key, value in _all_of(source, objects).items()}
     for variable in container.get("env") or ():
         name = variable["name"]
         origin = variable.get("valueFrom")
         if origin is None:
-            found[name] = expand(variable.get("value") or "", found)
+            values[name] = expand(variable.get("value") or "", values)
             continue
         if "fileKeyRef" in origin:
             value = _of_file(origin["fileKeyRef"], env_files or {})
         else:
             value = _value_from(pod, container, origin, objects, addresses, allocatable)
         if value is not None:
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
-def expand(text: str, known: Mapping[str, str]) -> str:
+def expand(text: str, values: Mapping[str, str]) -> str:
     """Return a text with its $(NAME) replaced; unknown ones stay, $$ is one dollar."""
     parts = []
     at = 0
@@ -109,7 +109,7 @@ def expand(text: str, known: Mapping[str, str]) -> str:
             at = dollar + 2
         elif end >= 0:
             name = text[dollar + 2 : end]
-            parts.append(known.get(name, text[dollar : end + 1]))
+            parts.append(values.get(name, text[dollar : end + 1]))
             at = end + 1
         else:
             parts.append(text[dollar : dollar + 2])
@@ -124,18 +124,18 @@ def literal_variables(container: Object) -> dict[str, str]:
 
 def references_of(text: str) -> list[str]:
     """Return the names of variables that a text refers to."""
-    found = []
+    references = []
     at = 0
     while (dollar := text.find("$", at)) >= 0 and dollar + 1 < len(text):
         end = text.find(")", dollar) if text[dollar + 1] == "(" else -1
         if end >= 0:
-            found.append(text[dollar + 2 : end])
+            references.append(text[dollar + 2 : end])
         at = dollar + 2 if end < 0 else end + 1
-    return found
+    return references
 
 
 def service_variables(services: Iterable[Object]) -> dict[str, str]:
-    """Return the variables that tell of services with addresses."""
+    """Return the environment variables of services with addresses."""
     variables: dict[str, str] = {}
     for service in services:
         spec = service["spec"]
@@ -264,7 +264,7 @@ def field_value(pod: Object, path: str, addresses: Addresses) -> str:
     if path in ("metadata.labels", "metadata.annotations"):
         values = meta.get(path.removeprefix("metadata.")) or {}
         return "\n".join(f'{key}="{_escaped(values[key])}"' for key in sorted(values))
-    known = {
+    by_path = {
         "metadata.name": meta["name"],
         "metadata.namespace": meta["namespace"],
         "metadata.uid": meta["uid"],
@@ -275,9 +275,9 @@ def field_value(pod: Object, path: str, addresses: Addresses) -> str:
         "status.podIP": next(iter(addresses.pods), ""),
         "status.podIPs": ",".join(addresses.pods),
     }
-    if path not in known:
+    if path not in by_path:
         raise ConfigurationError(f"unsupported fieldPath: {path}")
-    return str(known[path])
+    return str(by_path[path])
 
 
 def _escaped(text: str) -> str:

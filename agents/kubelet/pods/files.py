@@ -1,4 +1,4 @@
-"""The contents of volumes that the API holds: config maps, secrets, the downward API, and so on.
+"""The contents of volumes from the API: config maps, secrets, the downward API, and so on.
 
 contents(pod, volume, objects, addresses, asked, …)  →  {"path/in/volume": File(bytes, mode)}
 
@@ -27,7 +27,7 @@ class File(NamedTuple):
     data: bytes
     mode: int
     user: int | None = None
-    """Whose it is; None: root's."""
+    """The owner; None: root."""
 
 
 Files: TypeAlias = dict[str, File]
@@ -45,24 +45,24 @@ def contents(
     volume: Object,
     objects: Objects,
     addresses: Addresses,
-    asked: Mapping[str, bytes],
+    tokens: Mapping[str, bytes],
     allocatable: Mapping[str, str],
 ) -> Files:
-    """Return the files of a volume; asked: by path in the volume. ConfigurationError."""
+    """Return the files of a volume; tokens: by path in the volume. ConfigurationError."""
     source = volume.get("projected") or volume.get("configMap") or volume.get("secret")
     default = (source or volume.get("downwardAPI") or {}).get("defaultMode", _MODE)
-    found: Files = {}
+    files: Files = {}
     for each in (volume.get("projected") or {}).get("sources") or (volume,):
         if "configMap" in each:
-            found |= _selected("ConfigMap", each["configMap"], objects, default)
+            files |= _selected("ConfigMap", each["configMap"], objects, default)
         if "secret" in each:
             secret = {"name": each["secret"].get("secretName"), **each["secret"]}
-            found |= _selected("Secret", secret, objects, default)
+            files |= _selected("Secret", secret, objects, default)
         if "downwardAPI" in each:
-            found |= _downward(pod, each["downwardAPI"], addresses, default, allocatable)
+            files |= _downward(pod, each["downwardAPI"], addresses, default, allocatable)
         for path in asked_paths(each):
-            found[path] = _private(pod, asked[path], default)
-    return found
+            files[path] = _private(pod, tokens[path], default)
+    return files
 
 
 _PRIVATE_MODE: Final = 0o600
@@ -110,11 +110,11 @@ def _selected(kind: str, source: Object, objects: Objects, default: int) -> File
     items = source.get("items")
     if not items:
         return {key: File(value, default) for key, value in data.items()}
-    found: Files = {}
+    files: Files = {}
     for item in items:
         if item["key"] in data:
             mode = item.get("mode")
-            found[item["path"]] = File(data[item["key"]], default if mode is None else mode)
+            files[item["path"]] = File(data[item["key"]], default if mode is None else mode)
         elif not is_optional:
             what = "config" if kind == "ConfigMap" else "secret"
             verb = (
@@ -123,7 +123,7 @@ def _selected(kind: str, source: Object, objects: Objects, default: int) -> File
                 else "references non-existent"
             )
             raise ConfigurationError(f"{verb} {what} key: {item['key']}")
-    return found
+    return files
 
 
 def changing_fields(pod: Object) -> dict[str, str]:
@@ -131,20 +131,20 @@ def changing_fields(pod: Object) -> dict[str, str]:
 
     All else that the downward API shows in volumes stays as it is while the pod runs.
     """
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for volume in pod["spec"].get("volumes") or ():
         for source in (volume.get("projected") or {}).get("sources") or (volume,):
             for item in (source.get("downwardAPI") or {}).get("items") or ():
                 path = (item.get("fieldRef") or {}).get("fieldPath", "")
                 if path.startswith(_CHANGING):
-                    found[path] = field_value(pod, path, _NOWHERE)
-    return found
+                    fields[path] = field_value(pod, path, _NOWHERE)
+    return fields
 
 
 def _downward(
     pod: Object, source: Object, addresses: Addresses, default: int, allocatable: Mapping[str, str]
 ) -> Files:
-    found: Files = {}
+    files: Files = {}
     by_name = {each["name"]: each for each in containers_of(pod)}
     for item in source.get("items") or ():
         if "fieldRef" in item:
@@ -154,5 +154,5 @@ def _downward(
             container = by_name.get(reference.get("containerName", ""), {})
             text = resource_value(container, reference, allocatable)
         mode = item.get("mode")
-        found[item["path"]] = File(text.encode(), default if mode is None else mode)
-    return found
+        files[item["path"]] = File(text.encode(), default if mode is None else mode)
+    return files

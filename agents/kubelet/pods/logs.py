@@ -1,4 +1,4 @@
-"""What a reader selects of a container log, whose lines are as CRI has them.
+"""The lines of a container log, in CRI's format, that a reader selects.
 
     2026-11-22T12:00:00.123456789Z stdout F text
 
@@ -13,7 +13,7 @@ from kvstack.apimachinery.objects.times import Moment, parse_time
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What a reader wants of a log."""
+    """The part of a log that a reader requests."""
 
     tail_lines: int | None = None
     since_ns: int = 0
@@ -26,7 +26,7 @@ class Reader:
     """Turns log entries into what a reader sees."""
 
     def __init__(self, selection: Selection) -> None:
-        """Begin at a line's start."""
+        """Start at the beginning of a line."""
         self._selection = selection
         self._left = selection.limit_bytes
         self._is_line_start = True

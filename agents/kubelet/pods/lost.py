@@ -1,4 +1,4 @@
-"""Containers that an earlier kubelet ran: what the API says of them is all that is left."""
+"""Containers of an earlier kubelet of which only the API's status is left."""
 
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
@@ -16,7 +16,7 @@ _MESSAGE: Final = (
 
 
 def lost_containers(pod: Object, now_s: float) -> list[Container]:
-    """Return the containers that a pod's status tells of, all of them ended."""
+    """Return the containers in a pod's status, all of them ended."""
     return list(_lost(pod, now_s))
 
 

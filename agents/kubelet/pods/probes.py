@@ -58,7 +58,7 @@ class Tally:
     """Counts the results of one probe."""
 
     def __init__(self, probe: Object) -> None:
-        """Count from the beginning."""
+        """Start with no results."""
         self._needed = {
             True: probe.get("successThreshold", 1),
             False: probe.get("failureThreshold", 3),

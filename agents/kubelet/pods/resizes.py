@@ -1,4 +1,4 @@
-"""Resize of a pod that runs: what it was given, and how far what it asks for now has come.
+"""In-place resize of a pod: its allocation, and the progress of a change.
 
     spec (asked for) ─► allocated (the node has room) ─► applied (the containers have it)
          └ PodResizePending: Deferred, Infeasible  └ PodResizeInProgress
@@ -29,7 +29,7 @@ _RESTART: Final = "RestartContainer"
 
 
 class Note(NamedTuple):
-    """What a condition says."""
+    """The reason and message of a condition."""
 
     reason: str = ""
     message: str = ""
@@ -37,12 +37,12 @@ class Note(NamedTuple):
 
 @dataclass(slots=True)
 class Resize:
-    """What is remembered of one pod."""
+    """The state of a pod's resize."""
 
     allocated: Resources | None = None
-    """None: nothing yet."""
+    """None: none yet."""
     applied: Resources = field(default_factory=dict)
-    """Of containers that run with other amounts than are allocated."""
+    """The resources of containers that run with others than allocated."""
     pending: Note | None = None
     progress: Note | None = None
     restarting: set[str] = field(default_factory=set)
@@ -98,12 +98,12 @@ def _amount(resources: Object, member: str, name: str) -> object:
 
 
 def is_same(one: Mapping[str, Object], other: Mapping[str, Object]) -> bool:
-    """Whether containers have the same amounts; those that only one side knows do not count."""
+    """Whether containers have the same resources; those that only one side has do not count."""
     return not any(changed(each, other[name]) for name, each in one.items() if name in other)
 
 
 def restarts(container: Object, before: Object) -> bool:
-    """Whether a container has to start anew for its amounts to become what they are."""
+    """Whether a container has to be restarted for its new resources."""
     policies = {
         each["resourceName"]: each["restartPolicy"] for each in container.get("resizePolicy") or ()
     }

@@ -1,4 +1,4 @@
-"""Whether and when a container starts again: restart policies, and the back-off with its texts."""
+"""When a container is restarted: restart policies, and the back-off with its texts."""
 
 from typing import Any, Final, TypeAlias
 
@@ -18,7 +18,7 @@ def policy_of(pod: Object, container: Object) -> str:
 
 
 def should_restart(pod: Object, container: Object, exit_code: int) -> bool:
-    """Whether a container that ended so is to run again."""
+    """Whether a container with this exit code is to be restarted."""
     if pod["metadata"].get("deletionTimestamp"):
         return False
     if _matching(container, exit_code):
@@ -28,12 +28,12 @@ def should_restart(pod: Object, container: Object, exit_code: int) -> bool:
 
 
 def should_restart_init(pod: Object, container: Object, exit_code: int) -> bool:
-    """Whether an init container that ended badly is to run again; Always is OnFailure here."""
+    """Whether a failed init container is to be restarted; Always is OnFailure here."""
     return exit_code != 0 and should_restart(pod, container, exit_code)
 
 
 def restarts_all(container: Object, exit_code: int) -> bool:
-    """Whether the whole pod begins anew because a container ended so."""
+    """Whether all containers of the pod are restarted after this exit code."""
     return _matching(container, exit_code) == "RestartAllContainers"
 
 
@@ -65,10 +65,10 @@ def _full_name(pod: Object) -> str:
 
 
 class BackOff:
-    """How long containers of one pod wait before they start again, by whatever tells them apart."""
+    """The restart back-off of a pod's containers, by any hashable key."""
 
     def __init__(self, max_s: float = MAX_S) -> None:
-        """Remember nothing; max_s: the longest wait."""
+        """max_s: the maximum delay."""
         self._max_s = max_s
         self._waits: dict[str, tuple[float, float]] = {}  # seconds, since when
 
@@ -80,7 +80,7 @@ class BackOff:
         return max(0.0, finished_s + known[0] - now_s)
 
     def wait_s(self, key: str) -> float:
-        """Return the whole of the wait that was told last."""
+        """Return the last delay."""
         return self._waits[key][0]
 
     def restarted(self, key: str, finished_s: float, now_s: float) -> None:

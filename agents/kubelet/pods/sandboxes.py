@@ -1,4 +1,4 @@
-"""What a pod's specification asks of the runtime: its sandbox, rights and limits.
+"""A pod's specification for the runtime: its sandbox, privileges and limits.
 
 sandbox_of(pod, node)              what its containers share
 security_of(pod, container)        a container's value over its pod's
@@ -34,19 +34,19 @@ _BEST_EFFORT_SCORE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class NodeNames:
-    """How a node resolves names, and what it gives to pods."""
+    """The DNS settings of a node, and those for its pods."""
 
     cluster_servers: Sequence[str] = ()
     cluster_domain: str = ""
     servers: Sequence[str] = ()
-    """Of the node itself."""
+    """The resolvers of the node itself."""
     searches: Sequence[str] = ()
     options: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What a node adds to each pod."""
+    """Settings of a node that apply to each pod."""
 
     logs: str
     memory_bytes: int
@@ -56,7 +56,7 @@ class NodeSettings:
     pids_max: int = -1
     """Processes of a pod; -1: as many as it likes."""
     seccomp_root: str = ""
-    """Where profiles are that a pod names."""
+    """The directory of the seccomp profiles that pods name."""
 
 
 def containers_of(pod: Object) -> list[Object]:
@@ -101,7 +101,7 @@ def domain(pod: Object, cluster_domain: str) -> str:
 
 
 def shown_hostname(pod: Object, cluster_domain: str) -> str:
-    """Return what the containers of a pod call their host: its whole name, if that is asked for."""
+    """Return the host name of a pod: its fully qualified name, if requested."""
     name, behind = hostname(pod), domain(pod, cluster_domain)
     return f"{name}.{behind}" if behind and pod["spec"].get("setHostnameAsFQDN") else name
 
@@ -126,13 +126,13 @@ def qos_of(pod: Object) -> str:
 
 
 def is_static(pod: Object) -> bool:
-    """Whether a pod comes from a file or a page."""
+    """Whether a pod is a static pod, from a file or a URL."""
     annotations = pod["metadata"].get("annotations") or {}
     return bool(annotations.get("kubernetes.io/config.source", "api") != "api")
 
 
 def is_critical(pod: Object) -> bool:
-    """Whether a pod comes before all others on its node."""
+    """Whether a pod is critical: preferred over all others on its node."""
     return is_static(pod) or (pod["spec"].get("priority") or 0) >= CRITICAL_PRIORITY
 
 
@@ -193,7 +193,7 @@ def _oom_score(pod: Object, asked_bytes: int, memory_bytes: int) -> int:
 
 def pod_limits(pod: Object, pids_max: int) -> Limits:
     """Return the limits of the whole pod: its own, or, where each container has one, their sum."""
-    asked = requests_of(pod)
+    requests = requests_of(pod)
     own = (pod["spec"].get("resources") or {}).get("limits") or {}
     # Sidecars run beside the others; what other init containers use is over by then.
     beside = [each for each in pod["spec"].get("initContainers") or () if is_sidecar(each)]
@@ -208,7 +208,7 @@ def pod_limits(pod: Object, pids_max: int) -> Limits:
     quota = quota or (sum(quotas) if all(quotas) else 0)
     limit = limit or (sum(memory) if all(memory) else 0)
     return Limits(
-        _shares(asked.get("cpu", 0)),
+        _shares(requests.get("cpu", 0)),
         quota + more_us if quota else 0,
         limit + more_bytes if limit else 0,
         processes=max(pids_max, 0),
@@ -287,13 +287,13 @@ def root_problem(pod: Object, container: Object, image_user: str) -> str:
 
 
 class Names(NamedTuple):
-    """How a pod resolves names."""
+    """The DNS settings of a pod."""
 
     servers: list[str]
     searches: list[str]
     options: list[str]
     problems: list[tuple[str, str]]
-    """What is not as the pod asks for it: reasons and texts of warnings."""
+    """Fields of the pod that cannot be honoured: reasons and texts of warnings."""
 
 
 _NO_SERVERS: Final = (
@@ -314,21 +314,21 @@ def names_of(pod: Object, names: NodeNames) -> Names:
         owner = f"{meta['name']}_{meta['namespace']}({meta['uid']})"
         problems.append(("MissingClusterDNS", f'pod: "{owner}". {_NO_SERVERS}'))
     if policy == "None":
-        found: tuple[list[str], list[str], list[str]] = ([], [], [])
+        merged: tuple[list[str], list[str], list[str]] = ([], [], [])
     elif is_cluster and names.cluster_servers:
         base = names.cluster_domain
         space = pod["metadata"]["namespace"]
         own = [f"{space}.svc.{base}", f"svc.{base}", base] if base else []
-        found = (list(names.cluster_servers), [*own, *names.searches], ["ndots:5"])
+        merged = (list(names.cluster_servers), [*own, *names.searches], ["ndots:5"])
     else:
-        found = (list(names.servers), list(names.searches), list(names.options))
+        merged = (list(names.servers), list(names.searches), list(names.options))
     given = spec.get("dnsConfig") or {}
-    options = {each.partition(":")[0]: each for each in found[2]}
+    options = {each.partition(":")[0]: each for each in merged[2]}
     for each in given.get("options") or ():
         value = each.get("value")
         options[each["name"]] = f"{each['name']}:{value}" if value else each["name"]
-    servers = list(dict.fromkeys([*found[0], *(given.get("nameservers") or ())]))
-    searches = list(dict.fromkeys([*found[1], *(given.get("searches") or ())]))
+    servers = list(dict.fromkeys([*merged[0], *(given.get("nameservers") or ())]))
+    searches = list(dict.fromkeys([*merged[1], *(given.get("searches") or ())]))
     if len(servers) > _SERVERS_MAX:
         servers = servers[:_SERVERS_MAX]
         text = (

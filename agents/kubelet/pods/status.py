@@ -1,4 +1,4 @@
-"""What a pod's status says: its phase, addresses, and the last message about it.
+"""The status of a pod: its phase, addresses and message.
 
 A status is made anew each time from the pod and its containers (`container_statuses`,
 `conditions`); what others own of it is kept by who writes it.
@@ -47,7 +47,7 @@ def status_of(
     shorten_messages([*inits, *regular])
     phase = _phase(pod, newest(containers), memory, is_over=is_over)
     now = time_text(now_s)
-    found: Object = {
+    status: Object = {
         "phase": phase,
         "observedGeneration": pod["metadata"].get("generation", 1),
         "startTime": old.get("startTime") or now,
@@ -58,16 +58,16 @@ def status_of(
     }
     if addresses.pods:
         pod_ips = [{"ip": each} for each in addresses.pods]
-        found |= {"podIP": addresses.pods[0], "podIPs": pod_ips}
+        status |= {"podIP": addresses.pods[0], "podIPs": pod_ips}
     elif old.get("podIP"):
-        found |= {"podIP": old["podIP"], "podIPs": old.get("podIPs") or [{"ip": old["podIP"]}]}
+        status |= {"podIP": old["podIP"], "podIPs": old.get("podIPs") or [{"ip": old["podIP"]}]}
     if inits:
-        found["initContainerStatuses"] = inits
+        status["initContainerStatuses"] = inits
     if ephemeral := ephemeral_statuses(seen):
-        found["ephemeralContainerStatuses"] = ephemeral
+        status["ephemeralContainerStatuses"] = ephemeral
     if memory.reason:
-        found |= {"reason": memory.reason, "message": memory.message}
-    return found
+        status |= {"reason": memory.reason, "message": memory.message}
+    return status
 
 
 def _history(containers: Sequence[Container]) -> dict[str, list[Container]]:
@@ -93,28 +93,31 @@ def refused_status(pod: Object, reason: str, message: str, now_s: float) -> Obje
 # Phase.
 
 
-def _phase(pod: Object, known: Mapping[str, Container], memory: Memory, *, is_over: bool) -> str:
+def _phase(
+    pod: Object, containers_by_name: Mapping[str, Container], memory: Memory, *, is_over: bool
+) -> str:
     """Return the phase of a pod; one that has ended stays so."""
     old: str = (pod.get("status") or {}).get("phase", "Pending")
     if old in ENDED_PHASES:
         return old
     if memory.has_failed:
         return "Failed" if is_over else old
-    return _phase_of_containers(pod, known, memory, is_over=is_over)
+    return _phase_of_containers(pod, containers_by_name, memory, is_over=is_over)
 
 
 def _phase_of_containers(
-    pod: Object, known: Mapping[str, Container], memory: Memory, *, is_over: bool
+    pod: Object, containers_by_name: Mapping[str, Container], memory: Memory, *, is_over: bool
 ) -> str:
     regular = pod["spec"]["containers"]
-    if any(each["name"] not in known for each in regular):  # init containers are not done before
+    # Regular containers start after the init containers.
+    if any(each["name"] not in containers_by_name for each in regular):
         return "Failed" if is_over else "Pending"
-    started = [(each, known[each["name"]]) for each in regular]
+    started = [(each, containers_by_name[each["name"]]) for each in regular]
     if any(found.is_running for _, found in started):
         return "Running"
     if not is_over and any(begins_again(pod, each, found, memory) for each, found in started):
         return "Running"
-    if not is_over and _sidecar_runs(pod["spec"], known):
+    if not is_over and _sidecar_runs(pod["spec"], containers_by_name):
         return "Running"
     return "Failed" if any(found.exit_code for _, found in started) else "Succeeded"
 

@@ -1,4 +1,4 @@
-"""Which containers of a pod start and stop now.
+"""Which containers of a pod to start and stop now.
 
     init containers, one after the other ─► regular containers, all at once
          └ sidecars (restartPolicy Always) stay, and end after the regular ones
@@ -54,13 +54,13 @@ class Waiting:
 
 @dataclass(slots=True)
 class Memory:
-    """What is remembered of one pod between steps."""
+    """The state that is kept of a pod between steps."""
 
     back_off: BackOff = field(default_factory=BackOff)
     waiting: dict[str, Waiting] = field(default_factory=dict)
     """By name of the container."""
     results: Results = field(default_factory=dict)
-    """Of probes."""
+    """The results of probes."""
     forgotten: set[str] = field(default_factory=set)
     """Ids of containers from before all of the pod's were restarted."""
     earlier: set[str] = field(default_factory=set)
@@ -69,22 +69,22 @@ class Memory:
     is_restarting_all: bool = False
     has_sandbox: bool = False
     had_sandbox: bool = False
-    """Whether there was a sandbox at any time."""
+    """Whether the pod ever had a sandbox."""
     has_failed: bool = False
     """An init container failed for good, or the pod ran too long: it ends."""
     reason: str = ""
     message: str = ""
-    """Of the pod's status, if it ends by the node's will."""
+    """The message of the pod's status, if the node ends it."""
     is_disrupted: bool = False
     """Whether the node ends the pod for its own sake."""
     grace_s: float | None = None
-    """How long its containers have to end, if the node says so."""
+    """The grace period of its containers, if the node sets it."""
     ends_s: float | None = None
-    """When the time is over that all its containers have to end, since 1970."""
+    """When its termination grace period ends, since 1970."""
 
 
 class PodEvent(NamedTuple):
-    """Something to be recorded of a pod."""
+    """An event to record for a pod."""
 
     type: str
     """Normal or Warning."""
@@ -99,23 +99,23 @@ class Stop(NamedTuple):
 
     container: Container
     grace_s: float
-    """How long it has to end."""
+    """The grace period."""
     why: str = ""
-    """Of a container that starts again: the text of the event; empty: the pod ends."""
+    """The text of the event if the container is restarted; empty: the pod ends."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be done now."""
+    """The next actions."""
 
     starts: list[tuple[Object, int]] = field(default_factory=list)
     """Containers of the spec, with attempts."""
     stops: list[Stop] = field(default_factory=list)
     again_s: float | None = None
-    """When something is due though nothing changes."""
+    """The delay until the next step if nothing changes."""
     events: list[PodEvent] = field(default_factory=list)
     is_over: bool = False
-    """Whether nothing runs, and nothing will."""
+    """Whether nothing runs, and nothing will be started."""
 
 
 def back_off_key(container: Object) -> str:
@@ -130,7 +130,7 @@ def newest(containers: Iterable[Container]) -> dict[str, Container]:
 
 
 def is_changed(container: Object, found: Container) -> bool:
-    """Whether a container runs another image than its specification names now."""
+    """Whether a container runs another image than its specification has now."""
     return bool(found.spec_image) and found.spec_image != container["image"]
 
 
@@ -156,35 +156,35 @@ def step(
     has_sandbox: whether what its containers share is there, if there was one.
     """
     plan = Plan()
-    known = newest(containers)
+    newest_by_name = newest(containers)
     if pod["metadata"].get("deletionTimestamp") or is_ended(pod) or memory.has_failed:
-        _end(pod, known, memory, now_s, plan)
+        _end(pod, newest_by_name, memory, now_s, plan)
         return plan
     if _is_too_old(pod, now_s, plan):
         memory.has_failed = True
         memory.reason, memory.message = DEADLINE_EXCEEDED, DEADLINE_MESSAGE
         plan.events.append(PodEvent("Normal", DEADLINE_EXCEEDED, DEADLINE_MESSAGE))
-        _end(pod, known, memory, now_s, plan)
+        _end(pod, newest_by_name, memory, now_s, plan)
         return plan
     if _restarts_all(pod, containers, memory, plan):
         return plan
-    if not has_sandbox and _lost_sandbox(pod, known, memory, plan):
+    if not has_sandbox and _lost_sandbox(pod, newest_by_name, memory, plan):
         return plan
-    attempts = {name: each.attempt + 1 for name, each in known.items()}
-    known = newest(each for each in containers if each.id not in memory.forgotten)
-    _start_ephemeral(pod, known, plan)
-    is_done = _start_inits(pod, known, memory, now_s, plan)
+    attempts = {name: each.attempt + 1 for name, each in newest_by_name.items()}
+    newest_by_name = newest(each for each in containers if each.id not in memory.forgotten)
+    _start_ephemeral(pod, newest_by_name, plan)
+    is_done = _start_inits(pod, newest_by_name, memory, now_s, plan)
     if is_done is None:
         memory.has_failed = True
-        _end(pod, known, memory, now_s, plan)
+        _end(pod, newest_by_name, memory, now_s, plan)
     elif is_done:
-        _start_regular(pod, known, memory, now_s, plan)
+        _start_regular(pod, newest_by_name, memory, now_s, plan)
     plan.starts = [(each, attempts.get(each["name"], 0)) for each, _ in plan.starts]
     return plan
 
 
 def _restarts_all(pod: Object, containers: Sequence[Container], memory: Memory, plan: Plan) -> bool:
-    """Begin the whole pod anew if a container's rule says so; return whether it is ending."""
+    """Restart the whole pod if a container's rule says so; return whether it is ending."""
     known = newest(containers)
     current = {name: each for name, each in known.items() if each.id not in memory.forgotten}
     if not memory.is_restarting_all:
@@ -206,22 +206,24 @@ def _restarts_all(pod: Object, containers: Sequence[Container], memory: Memory, 
     return bool(running)
 
 
-def _lost_sandbox(pod: Object, known: Mapping[str, Container], memory: Memory, plan: Plan) -> bool:
-    """Let a pod begin anew whose sandbox is gone; return whether some of it still ends.
+def _lost_sandbox(
+    pod: Object, newest_by_name: Mapping[str, Container], memory: Memory, plan: Plan
+) -> bool:
+    """Restart a pod whose sandbox is gone; return whether containers of it still end.
 
     A pod in which nothing is to run again gets no other sandbox.
     """
-    running = [each for each in known.values() if each.is_running]
+    running = [each for each in newest_by_name.values() if each.is_running]
     if running:
         plan.stops += [Stop(each, grace_s(pod)) for each in running]
         return True
-    regular = [known.get(each["name"]) for each in pod["spec"]["containers"]]
-    if known and any(
+    regular = [newest_by_name.get(each["name"]) for each in pod["spec"]["containers"]]
+    if newest_by_name and any(
         found is None or should_restart(pod, container, found.exit_code)
         for container, found in zip(pod["spec"]["containers"], regular, strict=True)
     ):
         is_never = pod["spec"].get("restartPolicy") == "Never"
-        memory.earlier |= set() if is_never else {each.id for each in known.values()}
+        memory.earlier |= set() if is_never else {each.id for each in newest_by_name.values()}
     return False
 
 
@@ -232,7 +234,7 @@ def _start_ephemeral(pod: Object, known: Mapping[str, Container], plan: Plan) ->
 
 
 def _is_too_old(pod: Object, now_s: float, plan: Plan) -> bool:
-    """Whether a pod has run longer than it may; if not, it is looked at again then."""
+    """Whether a pod has exceeded its active deadline; if not, its end is scheduled."""
     deadline_s = pod["spec"].get("activeDeadlineSeconds")
     started = (pod.get("status") or {}).get("startTime")
     if deadline_s is None or started is None:
@@ -244,46 +246,50 @@ def _is_too_old(pod: Object, now_s: float, plan: Plan) -> bool:
 
 
 def _start_inits(
-    pod: Object, known: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
+    pod: Object, newest_by_name: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
 ) -> bool | None:
     """Bring init containers forward; return whether regular ones may start, None: never."""
     spec = pod["spec"]
-    started = [known[each["name"]] for each in spec["containers"] if each["name"] in known]
+    started = [
+        newest_by_name[each["name"]]
+        for each in spec["containers"]
+        if each["name"] in newest_by_name
+    ]
     is_initialized = any(each.id not in memory.earlier for each in started)
     for container in spec.get("initContainers") or ():
-        found = known.get(container["name"])
+        last = newest_by_name.get(container["name"])
         if is_sidecar(container):
-            if found is None or not found.is_running:
-                _start(pod, container, found, memory, now_s, plan)
+            if last is None or not last.is_running:
+                _start(pod, container, last, memory, now_s, plan)
                 if not is_initialized:
                     return False
                 continue
-            _stop_unhealthy(pod, container, found, memory, plan)
-            if not is_initialized and not is_started(container, found, memory.results):
+            _stop_unhealthy(pod, container, last, memory, plan)
+            if not is_initialized and not is_started(container, last, memory.results):
                 return False
             continue
         if is_initialized:
             continue
-        if found is None or found.id in memory.earlier:
-            _start(pod, container, found, memory, now_s, plan)
+        if last is None or last.id in memory.earlier:
+            _start(pod, container, last, memory, now_s, plan)
             return False
-        if found.is_running:
+        if last.is_running:
             return False
-        if found.exit_code == 0:
+        if last.exit_code == 0:
             continue
-        if should_restart_init(pod, container, found.exit_code):
-            _start(pod, container, found, memory, now_s, plan)
+        if should_restart_init(pod, container, last.exit_code):
+            _start(pod, container, last, memory, now_s, plan)
             return False
         return None
     return True
 
 
 def _start_regular(
-    pod: Object, known: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
+    pod: Object, newest_by_name: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
 ) -> None:
     is_kept = False
     for container in pod["spec"]["containers"]:
-        found = known.get(container["name"])
+        found = newest_by_name.get(container["name"])
         if found is not None and found.is_running:
             is_kept = True
             _stop_unhealthy(pod, container, found, memory, plan)
@@ -292,32 +298,32 @@ def _start_regular(
             _start(pod, container, found, memory, now_s, plan)
     if not is_kept:
         plan.starts.clear()  # sidecars are not begun again for what is over
-        _end(pod, known, memory, now_s, plan)
+        _end(pod, newest_by_name, memory, now_s, plan)
 
 
 def _stop_unhealthy(
-    pod: Object, container: Object, found: Container, memory: Memory, plan: Plan
+    pod: Object, container: Object, running: Container, memory: Memory, plan: Plan
 ) -> None:
     """Stop a container that fails a probe, or has another image now, so that it starts again.
 
     So does one whose amounts change and that has to start anew for it.
     """
-    kind = failed_probe(found, memory.results)
+    kind = failed_probe(running, memory.results)
     if kind:
         own = (container.get(f"{kind}Probe") or {}).get("terminationGracePeriodSeconds")
         within_s = grace_s(pod) if own is None else max(float(own), GRACE_MIN_S)
-        plan.stops.append(Stop(found, within_s, _failed_probe_text(pod, container, kind)))
-    elif is_changed(container, found):
-        text = f"Container {found.name} definition changed, will be restarted"
-        plan.stops.append(Stop(found, grace_s(pod), text))
-    elif (applied := memory.resize.applied.get(found.name)) and restarts(container, applied):
-        memory.resize.restarting.add(found.id)
-        text = f"Container {found.name} resize requires restart"
-        plan.stops.append(Stop(found, grace_s(pod), text))
+        plan.stops.append(Stop(running, within_s, _failed_probe_text(pod, container, kind)))
+    elif is_changed(container, running):
+        text = f"Container {running.name} definition changed, will be restarted"
+        plan.stops.append(Stop(running, grace_s(pod), text))
+    elif (applied := memory.resize.applied.get(running.name)) and restarts(container, applied):
+        memory.resize.restarting.add(running.id)
+        text = f"Container {running.name} resize requires restart"
+        plan.stops.append(Stop(running, grace_s(pod), text))
 
 
 def begins_again(pod: Object, container: Object, found: Container, memory: Memory) -> bool:
-    """Whether a container that has ended starts again."""
+    """Whether a container that has ended is restarted."""
     is_resized = found.id in memory.resize.restarting
     return is_resized or should_restart(pod, container, found.exit_code)
 
@@ -338,7 +344,7 @@ def _start(
     now_s: float,
     plan: Plan,
 ) -> None:
-    """Start a container, unless it has to wait."""
+    """Start a container, unless it is in back-off."""
     name = container["name"]
     waiting = memory.waiting.get(name)
     is_crash = waiting is not None and waiting.reason == CRASH_LOOP
@@ -371,7 +377,7 @@ def _look_again(plan: Plan, after_s: float) -> None:
 
 
 def _end(
-    pod: Object, known: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
+    pod: Object, newest_by_name: Mapping[str, Container], memory: Memory, now_s: float, plan: Plan
 ) -> None:
     """Stop what runs: regular containers first, then sidecars in reverse order.
 
@@ -383,7 +389,7 @@ def _end(
     memory.ends_s = min(now_s + grace, memory.ends_s or now_s + grace)
     grace = max(memory.ends_s - now_s, GRACE_MIN_S)
     sidecars = [each["name"] for each in pod["spec"].get("initContainers") or ()]
-    running = {name: each for name, each in known.items() if each.is_running}
+    running = {name: each for name, each in newest_by_name.items() if each.is_running}
     first = [each for name, each in running.items() if name not in sidecars]
     if first:
         plan.stops += [Stop(each, grace) for each in first]

@@ -93,7 +93,7 @@ def apply(text: str) -> None:
 
 
 def remove() -> None:
-    """Take the tables away if they are there; TranslationError."""
+    """Remove the tables if they exist; TranslationError."""
     if nft.is_installed():
         for family in families():
             translator.run_nft(nft_rules.removal(TABLE, family))

@@ -8,7 +8,7 @@
 There is a tunnel for each family of the nodes' addresses; each carries pods' packets of both.
 Routes are ours by their protocol, a tunnel by its name: what a process before left is taken up, or
 away. The hardware address of a node's end of a tunnel follows from its address, so that nodes need
-to tell each other nothing besides the API. Every call raises OSError.
+to exchange nothing besides the API's objects. Every call raises OSError.
 """
 
 import socket
@@ -42,14 +42,14 @@ AnyRoute: TypeAlias = Route | Route6
 TUNNELS: Final = {4: "kvxlan1", 6: "kvxlan6"}
 """Names, by the family of the nodes' addresses."""
 PORT: Final = 8472
-"""Of UDP: what Linux and flannel take."""
+"""The UDP port of VXLAN: the default of Linux and flannel."""
 _IDENTIFIER: Final = 1
 _OVERHEAD: Final = {4: 50, 6: 70}
 """Bytes that a tunnel adds to a packet."""
 _LOCAL: Final = {4: 4, 6: 17}
 """Attribute of a tunnel: the address of this node."""
 _MTU: Final = 1500
-"""Where an interface tells none."""
+"""The MTU of interfaces that report none."""
 _IPV6_MTU_MIN: Final = 1280
 _KINDS: Final = {4: socket.AF_INET, 6: socket.AF_INET6}
 
@@ -71,7 +71,7 @@ _NEIGHBOUR_HEAD: Final = struct.Struct("=BBHiHBB")
 
 
 class _Neighbour(NamedTuple):
-    """Which address (of a tunnel, or under it) has which hardware address."""
+    """The hardware address of an address (of a tunnel, or under it)."""
 
     family: int
     address: Address
@@ -96,22 +96,22 @@ class Kernel(Netlink):
         )
 
     def bring(self, plan: Plan) -> list[str]:
-        """Let the kernel have what a plan says; return what was changed."""
+        """Apply a plan to the kernel; return the changes."""
         changes: list[str] = []
         numbers: dict[int, int] = {}
         for family in FAMILIES:
             if ways := plan.tunneled(family):
                 numbers[family] = self._keep_tunnel(family, plan, changes)
                 self._keep_neighbours(ways, numbers[family], changes)
-        wanted = {each.network: _route(each, numbers) for each in plan.ways.values()}
-        self._keep_routes(wanted, changes)
+        desired = {each.network: _route(each, numbers) for each in plan.ways.values()}
+        self._keep_routes(desired, changes)
         for family in FAMILIES:
             if family not in numbers:
                 self._remove_tunnel(family, changes)
         return changes
 
     def clear(self) -> list[str]:
-        """Take away what is ours; return what was."""
+        """Remove everything of ours; return what was removed."""
         changes: list[str] = []
         self._keep_routes({}, changes)
         for family in FAMILIES:
@@ -123,16 +123,16 @@ class Kernel(Netlink):
     def _all_routes(self) -> list[AnyRoute]:
         return [*self.routes(), *self.routes_of_ipv6()]
 
-    def _keep_routes(self, wanted: Mapping[Network, AnyRoute], changes: list[str]) -> None:
+    def _keep_routes(self, desired: Mapping[Network, AnyRoute], changes: list[str]) -> None:
         ours = [each for each in self._all_routes() if each.protocol == NODE_ROUTE]
         there: set[Network] = set()
         for each in ours:
-            if wanted.get(each.network) == each and each.network not in there:
+            if desired.get(each.network) == each and each.network not in there:
                 there.add(each.network)
             else:
                 self._change_route(_DELETE_ROUTE, each, 0)
                 changes.append(f"-{each.network}")
-        for network, route in wanted.items():
+        for network, route in desired.items():
             if network not in there:
                 self._change_route(_NEW_ROUTE, route, _CREATE | _EXCLUSIVE)
                 changes.append(f"+{network}")
@@ -217,22 +217,22 @@ class Kernel(Netlink):
     # Neighbours: who is at the other ends.
 
     def _keep_neighbours(self, ways: list[Way], tunnel: int, changes: list[str]) -> None:
-        wanted: set[_Neighbour] = set()
+        desired: set[_Neighbour] = set()
         for each in ways:
             end, hardware = each.network.network_address, tunnel_hardware(each.via)
-            wanted.add(_Neighbour(_KINDS[end.version], end, hardware))
-            wanted.add(_Neighbour(_BRIDGE, each.via, hardware))
+            desired.add(_Neighbour(_KINDS[end.version], end, hardware))
+            desired.add(_Neighbour(_BRIDGE, each.via, hardware))
         there = self._neighbours(tunnel)
-        for gone in there - wanted:
+        for gone in there - desired:
             self._change_neighbour(_DELETE_NEIGHBOUR, gone, tunnel, 0)
             changes.append(f"-{gone.address}")
-        for new in wanted - there:
+        for new in desired - there:
             flags = _CREATE | (_REPLACE if new.family != _BRIDGE else 0)
             self._change_neighbour(_NEW_NEIGHBOUR, new, tunnel, flags)
             changes.append(f"+{new.address}")
 
     def _neighbours(self, link: int) -> set[_Neighbour]:
-        found = set()
+        neighbours = set()
         for family in (*_KINDS.values(), _BRIDGE):
             body = _NEIGHBOUR_HEAD.pack(family, 0, 0, 0, 0, 0, 0)
             for payload in self.ask(_GET_NEIGHBOUR, _DUMP, body):
@@ -241,8 +241,8 @@ class Kernel(Netlink):
                 is_whole = _DESTINATION in given and _HARDWARE in given
                 if (its_family, its_link) == (family, link) and is_whole and state & _PERMANENT:
                     address = ip_address(given[_DESTINATION])
-                    found.add(_Neighbour(family, address, given[_HARDWARE]))
-        return found
+                    neighbours.add(_Neighbour(family, address, given[_HARDWARE]))
+        return neighbours
 
     def _change_neighbour(self, kind: int, one: _Neighbour, link: int, flags: int) -> None:
         own = _SELF if one.family == _BRIDGE else 0
@@ -252,16 +252,16 @@ class Kernel(Netlink):
 
     def _addresses(self) -> list[tuple[Address, int]]:
         """Return the machine's addresses, each with the number of its interface."""
-        found: list[tuple[Address, int]] = []
+        addresses: list[tuple[Address, int]] = []
         for kind in _KINDS.values():
             body = _ADDRESS_HEAD.pack(kind, 0, 0, 0, 0)
             for payload in self.ask(_GET_ADDRESS, _DUMP, body):
                 its_kind, _, _, _, link = _ADDRESS_HEAD.unpack_from(payload)
                 given = dict(attributes(payload[_ADDRESS_HEAD.size :]))
                 packed = given.get(2) or given.get(1)
-                if packed and its_kind == kind:  # a kernel without IPv6 tells all it has
-                    found.append((ip_address(packed), link))
-        return found
+                if packed and its_kind == kind:  # a kernel without IPv6 returns all it has
+                    addresses.append((ip_address(packed), link))
+        return addresses
 
 
 def _is_connected(route: AnyRoute) -> bool:

@@ -1,4 +1,4 @@
-"""Keeps the routes to the pods of other nodes, as the API's Nodes say.
+"""Keeps the routes to the pods of other nodes up to date with the API's Nodes.
 
     routes = NodeRoutes(informers.of(NODES), recorder, logger, RouteOptions(…))
     await routes.start(); …; await routes.stop()
@@ -46,16 +46,16 @@ _REASON: Final = "FailedToCreateRoute"
 
 @dataclass(frozen=True, slots=True)
 class RouteOptions:
-    """Of one node."""
+    """Settings of a node's routes."""
 
     node: str
     cluster_ranges: Sequence[Network]
-    """Of the pods of all nodes, one of a family at most."""
+    """The ranges of the pods of all nodes, one of a family at most."""
     mode: str = AUTOMATIC
     """One of `plan.MODES`."""
     state: Path = STATE
     ends_with_node: bool = True
-    """Whether the node's pods end with it; where they go on, their routes stay."""
+    """Whether the node's pods end with it; if they go on, their routes stay."""
 
 
 class NodeRoutes:
@@ -68,21 +68,21 @@ class NodeRoutes:
         logger: Logger,
         options: RouteOptions,
     ) -> None:
-        """Write nothing yet; recorder: None: refused nodes are told in the log alone."""
+        """recorder: None: refused nodes are only logged."""
         self._nodes = nodes
         self._recorder = recorder
         self._logger = logger
         self._options = options
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._told: set[Refusal] = set()
+        self._reported: set[Refusal] = set()
         self._guarded: str | None = None  # what is in place; None: whatever was before
         self._own: Collection[Network] = ()
         self._problem = ""
         self._lock = -1
 
     async def start(self) -> None:
-        """Begin; routes are there soon after the node's own range is."""
+        """Start; routes exist soon after the node has its own range."""
         self._nodes.on_change(self._on_change)
         self._task = asyncio.get_running_loop().create_task(self._run(), name="routes to nodes")
 
@@ -97,13 +97,13 @@ class NodeRoutes:
         try:
             await asyncio.to_thread(self._leave)
         except (OSError, TranslationError) as error:
-            self._logger.warning("routes to other nodes are left behind", reason=str(error))
+            self._logger.warning("failed to remove routes to other nodes", reason=str(error))
         finally:
             os.close(self._lock)
             self._lock = -1
 
     def _on_change(self, old: Object | None, new: Object | None) -> None:
-        if old is None or new is None or _shown(old) != _shown(new):
+        if old is None or new is None or _watched_fields(old) != _watched_fields(new):
             self._changed.set()
 
     async def _run(self) -> None:
@@ -117,13 +117,13 @@ class NodeRoutes:
                     await asyncio.sleep(_GAP_S)
 
     async def _look(self) -> bool:
-        """Let the kernel have what the Nodes say now; return whether it has."""
+        """Apply the current Nodes to the kernel; return whether that succeeded."""
         nodes = list(self._nodes.store)
         try:
             done = await until_done(asyncio.to_thread(self._bring, nodes))
         except (OSError, TranslationError, UnsuitableError) as error:
             if str(error) != self._problem:
-                self._logger.warning("routes to other nodes are not written", reason=str(error))
+                self._logger.warning("failed to write routes to other nodes", reason=str(error))
             self._problem = str(error)
             return False
         if self._problem:
@@ -133,11 +133,11 @@ class NodeRoutes:
             found, changes = done
             if changes:
                 self._logger.info("routes to other nodes", changes=changes)
-            self._tell(found, nodes)
+            self._report(found, nodes)
         return True
 
     def _bring(self, nodes: list[Object]) -> tuple[Plan, list[str]] | None:
-        """Write what differs; None: nothing is to be done, or not by this process. In a thread."""
+        """Apply changes; None: nothing has changed, or another process does it. In a thread."""
         options = self._options
         if not self._is_mine():
             return None
@@ -147,31 +147,31 @@ class NodeRoutes:
                 return None
             families = guard.families()
             ranges = [each for each in options.cluster_ranges if each.version in families]
-            found = plan(options.node, nodes, kernel.machine(), options.mode, ranges)
-            if found is None:
+            desired = plan(options.node, nodes, kernel.machine(), options.mode, ranges)
+            if desired is None:
                 return None
-            wanted = self._guards(found)
+            wanted = self._guards(desired)
             if wanted and wanted != self._guarded:
                 guard.apply(wanted)  # before there is anything to guard
-            changes = kernel.bring(found)
+            changes = kernel.bring(desired)
             if not wanted and wanted != self._guarded:
                 guard.remove()
-            self._guarded, self._own = wanted, tuple(found.own.values())
-            return found, changes
+            self._guarded, self._own = wanted, tuple(desired.own.values())
+            return desired, changes
 
-    def _guards(self, found: Plan) -> str:
+    def _guards(self, desired: Plan) -> str:
         """Return the rules for the tunnels of a plan; empty: it has none."""
         ends = {
-            family: [each.via for each in found.tunneled(family)]
+            family: [each.via for each in desired.tunneled(family)]
             for family in FAMILIES
-            if found.tunneled(family)
+            if desired.tunneled(family)
         }
         if not ends:
             return ""
-        return guard.rules(found.own, self._options.cluster_ranges, ends, guard.families())
+        return guard.rules(desired.own, self._options.cluster_ranges, ends, guard.families())
 
     def _leave(self) -> None:
-        """Take everything away, unless pods go on; in a thread. OSError, TranslationError."""
+        """Remove everything, unless pods go on; in a thread. OSError, TranslationError."""
         with Kernel() as kernel:
             there = [each.network for each in kernel.machine().connected]
             if not self._options.ends_with_node and any(each in there for each in self._own):
@@ -197,22 +197,22 @@ class NodeRoutes:
         self._lock = descriptor
         return True
 
-    def _tell(self, found: Plan, nodes: list[Object]) -> None:
-        """Tell, once, of nodes that are refused."""
+    def _report(self, applied: Plan, nodes: list[Object]) -> None:
+        """Report refused nodes, once."""
         by_name = {each["metadata"]["name"]: each for each in nodes}
-        for each in found.refusals:
-            if each in self._told:
+        for each in applied.refusals:
+            if each in self._reported:
                 continue
             self._logger.warning(
-                "there is no route to the pods of a node", node=each.node, reason=each.reason
+                "no route to the pods of a node", node=each.node, reason=each.reason
             )
             if self._recorder is not None:
                 text = f"no route from {self._options.node}: {each.reason}"
                 self._recorder.record(by_name[each.node], "Warning", _REASON, text)
-        self._told = set(found.refusals)
+        self._reported = set(applied.refusals)
 
 
-def _shown(node: Object) -> Object:
+def _watched_fields(node: Object) -> Object:
     """Return what routes come of."""
     return {
         "spec": [(node.get("spec") or {}).get(each) for each in ("podCIDR", "podCIDRs")],

@@ -1,4 +1,4 @@
-"""From Nodes to routes: where packets for the pods of other nodes go.
+"""From Nodes to routes to the pods of other nodes. Pure.
 
     node b, podCIDR 10.244.1.0/24, InternalIP 192.168.0.2, which is on link of eth0:
         10.244.1.0/24 via 192.168.0.2 dev eth0
@@ -10,9 +10,8 @@
 A range is reached by an address of its own family if both nodes have one, and through a tunnel of
 the other family otherwise; both nodes come to the same answer.
 
-A Node is written by the machine that it stands for, which may be hostile: a range has to be a part
-of the cluster's, and of nobody else's; of two nodes with one range, the older has it. Nothing here
-asks the kernel or the API.
+A Node is written by its own machine, which may be hostile: a range has to be a part of the
+cluster's, and must not overlap another node's; of two nodes with one range, the older has it.
 """
 
 import hashlib
@@ -34,7 +33,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 AUTOMATIC, HOST_GATEWAY, VXLAN, NONE = "auto", "host-gw", "vxlan", "none"
 MODES: Final = (AUTOMATIC, HOST_GATEWAY, VXLAN, NONE)
-"""How nodes are reached: on link as a gateway, else through the tunnel; always one; not by us."""
+"""How nodes are reached: on-link as a gateway, else by tunnel; always one; not by kvstack."""
 FAMILIES: Final = (4, 6)
 _RESERVED: Final = IPv4Network("240.0.0.0/4")
 _LOCAL: Final = bytes((0x0A, 0x58))
@@ -51,7 +50,7 @@ class Connected(NamedTuple):
 
 
 class Way(NamedTuple):
-    """Where packets for a range go."""
+    """The route to a range."""
 
     network: Network
     via: Address
@@ -61,7 +60,7 @@ class Way(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """A node to which there is no way, and why."""
+    """An unreachable node, and why."""
 
     node: str
     reason: str
@@ -69,7 +68,7 @@ class Refusal(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What the kernel says of this machine, in both families; routes of ours are not in it."""
+    """The state of the kernel, in both families, without our own routes."""
 
     addresses: frozenset[Address] = frozenset()
     connected: Sequence[Connected] = ()
@@ -79,12 +78,12 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What this node's kernel should have."""
+    """The desired state of this node's kernel."""
 
     own: Mapping[int, Network]
     """Ranges of this node, by family."""
     addresses: Mapping[int, Address]
-    """Of this node, by family."""
+    """The addresses of this node, by family."""
     ways: Mapping[Network, Way] = field(default_factory=dict)
     refusals: tuple[Refusal, ...] = ()
 
@@ -138,7 +137,7 @@ def plan(
 
 def addresses_of(node: Object) -> dict[int, Address]:
     """Return a node's first InternalIP of each family that it has reported; UnsuitableError."""
-    found: dict[int, Address] = {}
+    addresses: dict[int, Address] = {}
     for each in (node.get("status") or {}).get("addresses") or ():
         if each.get("type") != "InternalIP":
             continue
@@ -149,8 +148,8 @@ def addresses_of(node: Object) -> dict[int, Address]:
             raise UnsuitableError(f"its InternalIP {text!r} is none: {error}") from error
         if isinstance(one, IPv6Address) and one.scope_id is not None:
             raise UnsuitableError(f"its InternalIP {text!r} is none: it has a scope")
-        found.setdefault(one.version, one)
-    return found
+        addresses.setdefault(one.version, one)
+    return addresses
 
 
 def tunnel_hardware(address: Address) -> bytes:
@@ -174,7 +173,7 @@ def on_link(address: Address, machine: Machine) -> int:
 
 
 class _Rules:
-    """What holds for the ways to all nodes."""
+    """Settings of the routes to all nodes."""
 
     def __init__(
         self,
@@ -267,7 +266,7 @@ class _Rules:
             raise UnsuitableError(f"its InternalIP {address} is one of pods ({whole})")
 
     def _check_range(self, network: Network, taken: "_Ranges") -> None:
-        """Raise UnsuitableError if a range is somebody else's."""
+        """Raise UnsuitableError if a range belongs to another node."""
         if other := taken.owner(network):
             raise UnsuitableError(f"its range {network} is, in part, that of the node {other}")
         for each in self._machine.connected:
@@ -294,7 +293,7 @@ class _Ranges:
         self._rows.insert(at, (int(network.broadcast_address), name))
 
     def owner(self, network: Network) -> str:
-        """Return who has a part of a range; empty: nobody."""
+        """Return the node that has a part of a range; empty: none."""
         begin, end = int(network.network_address), int(network.broadcast_address)
         at = bisect(self._begins, end)  # the last one that begins before the end of it
         if at and self._rows[at - 1][0] >= begin:

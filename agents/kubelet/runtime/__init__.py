@@ -1,1 +1,1 @@
-"""What runs containers: the protocol, processes of the node, and container engines."""
+"""Container runtimes: the protocol, processes of the node, and container engines."""

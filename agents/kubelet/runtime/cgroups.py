@@ -1,4 +1,4 @@
-"""Control groups of containers: their limits, and what they use. Both versions of the kernel.
+"""Control groups of containers: limits and usage, in both versions.
 
     version 1   /sys/fs/cgroup/memory/kubepods/burstable/pod<uid>/<container>, and one a controller
     version 2   /sys/fs/cgroup/kubepods/burstable/pod<uid>/<container>
@@ -16,7 +16,7 @@ from kvstack.agents.kubelet.runtime.runtime import NO_COUNTS, Counts, Limits
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _NEEDED: Final = ("memory", "cpu", "pids")
-_WANTED: Final = ("memory", "cpu", "cpuacct", "pids", "blkio")
+_CONTROLLERS: Final = ("memory", "cpu", "cpuacct", "pids", "blkio")
 _IO: Final = "io"
 _PERIOD_US: Final = 100_000
 _BURSTABLE, _BEST_EFFORT = "burstable", "besteffort"
@@ -26,7 +26,7 @@ _WEIGHT_MAX: Final = 10_000
 
 
 class GroupUsage(NamedTuple):
-    """What the processes of a group use."""
+    """The resource usage of a control group."""
 
     cpu_ns: int
     memory_bytes: int
@@ -130,12 +130,12 @@ class Cgroups:
         return not any(each.exists() for each in places)
 
     def out_of_memory(self, path: str) -> bool:
-        """Tell whether the kernel killed a process of a group for its memory."""
+        """Whether the kernel killed a process of a group for its memory."""
         name = "memory.events" if self.version == 2 else "memory.oom_control"
         return _numbers(self._file(path, "memory", name)).get("oom_kill", 0) > 0
 
     def usage(self, path: str) -> GroupUsage | None:
-        """Return what a group uses; None: there is no such group."""
+        """Return the usage of a group; None: it does not exist."""
         try:
             return self._usage_2(path) if self.version == 2 else self._usage_1(path)
         except (OSError, ValueError, KeyError):  # it goes
@@ -174,7 +174,7 @@ class Cgroups:
     def _directories(self, path: str) -> list[Path]:
         if self.version == 2:
             return [self.root / path]
-        return [self.root / each / path for each in _WANTED if (self.root / each).is_dir()]
+        return [self.root / each / path for each in _CONTROLLERS if (self.root / each).is_dir()]
 
     def _file(self, path: str, controller: str, name: str) -> Path:
         return self.root / ("" if self.version == 2 else controller) / path / name

@@ -17,7 +17,6 @@ class PodAddresses:
     """The addresses of one range; its first and last, which name no host, are not given."""
 
     def __init__(self, network: Network) -> None:
-        """Give nothing yet."""
         self.network: Final = network
         self._last = 0
         self._owners: dict[str, str] = {}  # address → uid of its pod
@@ -28,7 +27,7 @@ class PodAddresses:
         return not self._owners
 
     def keep(self, address: str, uid: str) -> None:
-        """Remember an address that a pod has since before."""
+        """Remember the address of an existing pod."""
         self._owners[address] = uid
 
     def of(self, uid: str) -> str:
@@ -43,6 +42,6 @@ class PodAddresses:
         raise NoAddressError(f"all {count} addresses of {self.network} are taken")
 
     def free(self, address: str, uid: str) -> None:
-        """Take back the address of a pod, if it is its."""
+        """Free the address of a pod, if it is its."""
         if self._owners.get(address) == uid:
             del self._owners[address]

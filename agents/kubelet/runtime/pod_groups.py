@@ -21,7 +21,7 @@ from kvstack.agents.kubelet.runtime.runtime import Limits, StartError, UpdateErr
 CGROUPFS: Final = "cgroupfs"
 SYSTEMD: Final = "systemd"
 CGROUP_DRIVERS: Final = (CGROUPFS, SYSTEMD)
-"""Who makes the control groups of a container engine."""
+"""Who creates the control groups of a container engine."""
 
 _CLASSES: Final = ("", "burstable/", "besteffort/")
 _TRIES: Final = 40

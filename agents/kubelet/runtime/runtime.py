@@ -1,4 +1,4 @@
-"""What a kubelet needs of whatever runs containers.
+"""The interface of container runtimes.
 
     make_sandbox ─► find_image ─► start ─► running ─► exited     a record each
                                              │  ▲
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-"""Called with the uid of a pod one of whose containers changed by itself."""
+"""Called with the uid of a pod when one of its containers has changed on its own."""
 Stream: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -45,7 +45,7 @@ class ConnectError(Exception):
 
 
 class User(NamedTuple):
-    """As whom a container runs, in numbers."""
+    """The numeric user and groups of a container."""
 
     user: int
     group: int
@@ -58,7 +58,7 @@ class User(NamedTuple):
 
 @dataclass(slots=True)
 class Container:
-    """What is known of one container."""
+    """The state of a container."""
 
     id: str
     pod_uid: str
@@ -73,14 +73,14 @@ class Container:
     exit_code: int = 0
     reason: str = ""
     message: str = ""
-    """What it left at its terminationMessagePath."""
+    """The contents of its terminationMessagePath."""
     log: Path = Path()
     """Its log, in CRI's format."""
     has_tty: bool = False
     spec_image: str = ""
     """The image as the pod names it."""
     user: User | None = None
-    """None: it is not known."""
+    """None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +93,13 @@ class Mount:
     propagation: str = "None"
     """None, HostToContainer or Bidirectional."""
     is_below: bool = False
-    """Whether it is a place in a volume, at which containers may have put a link meanwhile."""
+    """Whether it is a path in a volume, at which containers may have put a link meanwhile."""
     is_recursive: bool = False
-    """Whether also what is mounted below is only to be read, if the runtime can do that."""
+    """Whether mounts below it are read-only, too, if the runtime supports that."""
     image: str = ""
     """An image whose files are mounted instead; `source` is a place in it."""
     is_host_path: bool = False
-    """Whether it is a place that the pod itself names."""
+    """Whether it is a hostPath."""
 
 
 class DeviceFile(NamedTuple):
@@ -110,7 +110,7 @@ class DeviceFile(NamedTuple):
     access: str
     """Some of r, w and m."""
     is_volume: bool = False
-    """Whether it is a volume of the pod, whose root has all power over it."""
+    """Whether it is a volume of the pod, over which the pod's root has all rights."""
 
 
 class DeviceNeeds(NamedTuple):
@@ -121,7 +121,7 @@ class DeviceNeeds(NamedTuple):
     files: Sequence[DeviceFile] = ()
     annotations: Mapping[str, str] = {}
     names: Sequence[str] = ()
-    """Of devices that the runtime itself knows (CDI)."""
+    """Names of CDI devices."""
 
 
 NO_DEVICES: Final = DeviceNeeds()
@@ -149,16 +149,16 @@ class Security:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a container may use; 0: no limit."""
+    """The resource limits of a container; 0: no limit."""
 
     cpu_shares: int = 2
     cpu_quota_us: int = 0
-    """In each period of 100 ms."""
+    """The quota in each period of 100 ms."""
     memory_bytes: int = 0
     oom_score: int = 0
     processes: int = 0
     kills_all: bool = False
-    """Whether all processes end of which the kernel kills one for its memory."""
+    """Whether the kernel kills all processes if it kills one for its memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +183,17 @@ class Sandbox:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     cgroup: str = ""
-    """Of the pod, as a path under the root of control groups."""
+    """The pod's control group, as a path under the root of control groups."""
     limits: Limits = field(default_factory=Limits)
     servers: Sequence[str] = ()
-    """Of names."""
+    """The addresses of name servers."""
     searches: Sequence[str] = ()
     options: Sequence[str] = ()
     ports: Sequence[Port] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
     security: Security = field(default_factory=Security)
     handler: str = ""
-    """Of its RuntimeClass."""
+    """The handler of its RuntimeClass."""
     has_host_network: bool = False
     has_host_pids: bool = False
     has_host_ipc: bool = False
@@ -201,9 +201,9 @@ class Sandbox:
     host_users: bool | None = None
     """False: its ids are its own (a user namespace); None: the runtime decides."""
     images: Sequence[str] = ()
-    """Of all its containers, as it names them."""
+    """The images of all its containers, as the pod names them."""
     asks_for_root: bool = False
-    """Whether a container says that it runs as user 0, or privileged."""
+    """Whether a container requests user 0, or is privileged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Image:
     names: Sequence[str]
     size_bytes: int = 0
     user: str = ""
-    """As the image says: a name or number, and perhaps a group behind a colon."""
+    """The user in the image: a name or number, and perhaps a group behind a colon."""
     is_pinned: bool = False
 
 
@@ -268,7 +268,7 @@ NO_COUNTS: Final = Counts()
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a container uses."""
+    """The resource usage of a container."""
 
     container: Container
     cpu_ns: int
@@ -286,23 +286,23 @@ class Usage:
 
 
 class Abilities(NamedTuple):
-    """What a runtime can do of what not every one can."""
+    """Optional abilities of a runtime."""
 
     handlers: Mapping[str, Mapping[str, bool]]
     """Features (recursiveReadOnlyMounts, userNamespaces) by handler; the default's is empty."""
     keeps_to_groups: bool | None
-    """Whether supplementalGroupsPolicy is honoured; None: it is not known."""
+    """Whether supplementalGroupsPolicy is honoured; None: unknown."""
 
 
 class Session(Protocol):
-    """A process that somebody talks to."""
+    """An attached process."""
 
     async def write(self, data: bytes) -> None:
         """Give it input."""
         ...
 
     def close_input(self) -> None:
-        """It gets no more input."""
+        """Close standard input."""
         ...
 
     def resize(self, columns: int, rows: int) -> None:
@@ -327,17 +327,17 @@ class Runtime(Protocol):
 
     @property
     def name(self) -> str:
-        """As ids of containers begin: `name://…`."""
+        """The prefix of container ids: `name://…`."""
         ...
 
     @property
     def version(self) -> str:
-        """As the node tells it."""
+        """The version in the node's status."""
         ...
 
     @property
     def pulls_images(self) -> bool:
-        """Whether there is anywhere that images come from."""
+        """Whether images can be pulled."""
         ...
 
     async def open(self) -> None:
@@ -345,7 +345,7 @@ class Runtime(Protocol):
         ...
 
     async def close(self) -> None:
-        """Use it no more."""
+        """Close the runtime."""
         ...
 
     def problem(self) -> str:
@@ -378,7 +378,7 @@ class Runtime(Protocol):
         ...
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Take the ranges of the node (podCIDRs), from which pods have addresses.
+        """Use the ranges of the node (podCIDRs) for pod addresses.
 
         Called when the node is registered (empty: it has none yet), and when they change. Raises
         StartError if the pods' network cannot be made from them now; it may be called again then.
@@ -386,7 +386,7 @@ class Runtime(Protocol):
         ...
 
     def has_sandbox(self, uid: str) -> bool:
-        """Whether what containers of a pod share is there."""
+        """Whether the sandbox of a pod exists."""
         ...
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
@@ -417,11 +417,11 @@ class Runtime(Protocol):
         ...
 
     async def start(self, config: ContainerConfig) -> Container:
-        """Start a container in a sandbox that is there; raises StartError."""
+        """Start a container in an existing sandbox; raises StartError."""
         ...
 
     async def stop(self, container_id: str, grace_s: float) -> None:
-        """Ask a container to end, and kill it after grace_s; returns when it has ended."""
+        """Send the stop signal, and kill it after grace_s; returns when it has ended."""
         ...
 
     async def update(self, container_id: str, limits: Limits) -> None:
@@ -449,7 +449,7 @@ class Runtime(Protocol):
         ...
 
     async def reopen_log(self, container_id: str) -> None:
-        """Let a container's log go on in a new file; the old one has another name now."""
+        """Reopen a container's log; the old file has another name now."""
         ...
 
     async def remove_container(self, container_id: str) -> None:

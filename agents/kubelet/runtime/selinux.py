@@ -1,4 +1,4 @@
-"""Whether this machine labels processes and files by SELinux.
+"""Whether SELinux labels processes and files on this machine.
 
 Where it does not, labels that a pod asks for mean nothing and are ignored, as kubelet ignores them.
 """
@@ -10,5 +10,5 @@ _FILE_SYSTEM: Final = Path("/sys/fs/selinux")
 
 
 def is_enabled(mounted: Path = _FILE_SYSTEM) -> bool:
-    """Whether the kernel's interface is there; mounted: where it would be."""
+    """Whether SELinux is enabled; mounted: the mount point of selinuxfs."""
     return (mounted / "enforce").exists()

@@ -1,4 +1,4 @@
-"""What a container said last: the file at its terminationMessagePath, or the end of its log."""
+"""The termination message of a container: the file of its spec, or the end of its log."""
 
 import os
 import stat
@@ -11,7 +11,7 @@ _BYTES_MAX: Final = 4096
 _LOG_BYTES_MAX: Final = 2048
 _LOG_LINES_MAX: Final = 80
 _TAIL_BYTES: Final = 1 << 18
-"""Of a log file: enough for so many lines of usual length."""
+"""The part of a log file that is read: enough for so many lines of usual length."""
 
 
 def termination_message(message: Path | None, log: Path, *, falls_back: bool) -> str:

@@ -1,4 +1,4 @@
-"""Who asks a kubelet, and whether they may: certificates, TokenReviews, SubjectAccessReviews."""
+"""Authentication and authorization of a kubelet's clients, by certificates and API reviews."""
 
 from typing import Final, NamedTuple
 
@@ -41,7 +41,7 @@ _SUBRESOURCES: Final = (
     ("/statusz", ("statusz",)),
     ("/flagz", ("configz",)),
 )
-"""By the beginning of a path; any other is `proxy`."""
+"""Subresources by the prefix of a path; any other is `proxy`."""
 _ALLOWED_S: Final = 300.0
 _DENIED_S: Final = 30.0
 _TOKEN_S: Final = 120.0
@@ -49,7 +49,7 @@ _KEPT_MAX: Final = 1000
 
 
 class Caller(NamedTuple):
-    """Who asks."""
+    """The user of a request."""
 
     name: str
     groups: tuple[str, ...]
@@ -78,7 +78,7 @@ class Access:
         reviews_tokens: bool = True,
         allows_all: bool = False,
     ) -> None:
-        """Ask the API about the node of this kubelet.
+        """Authorizes requests for the node of this kubelet.
 
         anonymous: whether anybody may ask; reviews_tokens: whether the API is asked who has a
         token; allows_all: whether it is not asked what they may.
@@ -113,7 +113,7 @@ class Access:
         return Denied(403, f"{text}\n")
 
     async def _holder(self, request: Request) -> Caller | None:
-        """Return whom the API knows by the token of a request; None: nobody."""
+        """Return the user of a request's token, by a TokenReview; None: none."""
         kind, _, token = request.header("authorization").partition(" ")
         if kind.lower() != "bearer" or not token or not self._reviews_tokens:
             return None

@@ -1,4 +1,4 @@
-"""What went through the interfaces of a machine and of its pods that are processes.
+"""The traffic of a machine's interfaces, and of its pods that are processes.
 
 They are read from /proc/net/dev. A pod's interface is one side of a pair: what the node's side has
 received the pod has sent.
@@ -15,7 +15,7 @@ from kvstack.agents.kubelet.runtime.process.network.pod_network import (
 
 
 class Traffic(NamedTuple):
-    """Of one interface since it was made."""
+    """The counters of an interface since it was created."""
 
     name: str
     received_bytes: int
@@ -30,24 +30,24 @@ class Traffic(NamedTuple):
 
 def read(text: str) -> list[Traffic]:
     """Return what /proc/net/dev says, but for the loopback."""
-    found = []
+    interfaces = []
     for line in text.splitlines()[2:]:
         name, _, rest = line.partition(":")
         numbers = [int(each) for each in rest.split()]
         if name.strip() != "lo":
             received, sent = numbers[:4], numbers[8:12]
-            found.append(
+            interfaces.append(
                 Traffic(
                     name.strip(),
                     *(received[0], received[2], sent[0], sent[2]),
                     *(received[1], received[3], sent[1], sent[3]),
                 )
             )
-    return found
+    return interfaces
 
 
 def of_node(all_: Sequence[Traffic]) -> list[Traffic]:
-    """Return those that are no pod's."""
+    """Return those that do not belong to pods."""
     return [each for each in all_ if not is_pair_name(each.name)]
 
 

@@ -1,4 +1,4 @@
-"""Sends a container's log: what is there, and, if that is asked for, what comes."""
+"""Sends a container's log: what exists, and with `follow` what is added."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ def selection_of(query: Mapping[str, Sequence[str]], now_s: float) -> Selection:
 
 
 def is_true(query: Mapping[str, Sequence[str]], name: str) -> bool:
-    """Whether a query says true."""
+    """Whether a parameter of a query is true."""
     return query.get(name, ("",))[0] in ("true", "1")
 
 

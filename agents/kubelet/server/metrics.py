@@ -1,4 +1,4 @@
-"""Metrics of a node as Prometheus reads them.
+"""Metrics of a node in Prometheus' text format.
 
 /metrics            the kubelet's own
 /metrics/resource   what metrics-server reads: each sample with its time
@@ -31,7 +31,7 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Page:
-    """Families of samples, in the order in which they are first told."""
+    """Families of samples, in the order of their first use."""
 
     def __init__(self) -> None:
         self._families: dict[str, list[str]] = {}
@@ -210,7 +210,7 @@ def _add_pods(
     sample: Sample,
     names: Mapping[str, tuple[str, str]],
 ) -> None:
-    """Tell the sums of pods: samples without a container."""
+    """Add the sums of pods: samples without a container."""
     totals: dict[str, list[int]] = {}
     for each in sample.usage:
         total = totals.setdefault(each.container.pod_uid, [0, 0, 0, 0])
@@ -228,7 +228,7 @@ def _add_pods(
 
 
 def _add_spec(page: "_Page", labels: Mapping[str, str], resources: Mapping[str, Any]) -> None:
-    """Tell what a container may use; no limit is 0, as for memory, or is left out."""
+    """Add the limits of a container; no limit is 0, as for memory, or is left out."""
     requests, limits = resources.get("requests") or {}, resources.get("limits") or {}
     shares = quantity(requests.get("cpu", limits.get("cpu", "0")), -3) * 1024 // 1000
     page.add("container_spec_cpu_period", "gauge", _PERIOD_US, labels)
@@ -278,14 +278,14 @@ def kubelet_metrics(kubelet: "Kubelet") -> str:
 
 
 def _add_claims(page: _Page, kubelet: "Kubelet") -> None:
-    """Tell how full the volumes of claims are, each once."""
-    told: set[tuple[str, str]] = set()
+    """Add the usage of the volumes of claims, each once."""
+    sums: set[tuple[str, str]] = set()
     for pod in kubelet.pods():
         namespace = pod["metadata"]["namespace"]
         for stats in kubelet.volume_stats(pod["metadata"]["uid"]):
-            if not stats.claim or (namespace, stats.claim) in told:
+            if not stats.claim or (namespace, stats.claim) in sums:
                 continue
-            told.add((namespace, stats.claim))
+            sums.add((namespace, stats.claim))
             labels = {"namespace": namespace, "persistentvolumeclaim": stats.claim}
             for suffix, value in _fill(stats.fill):
                 page.add(f"kubelet_volume_stats_{suffix}", "gauge", value, labels)
@@ -308,9 +308,9 @@ def probe_metrics(kubelet: "Kubelet") -> str:
     names = ("probe_type", "result", "container", "pod", "namespace", "pod_uid")
     for key, count in kubelet.prober.counts.items():
         page.add("prober_probe_total", "counter", count, dict(zip(names, key, strict=True)))
-    # Without the uid: of two pods of a name the later one is told.
-    told = {key[:4]: seconds for key, seconds in kubelet.prober.durations.items()}
-    for (kind, container, pod, namespace), seconds in told.items():
+    # Without the uid: of two pods of a name the later one is reported.
+    sums = {key[:4]: seconds for key, seconds in kubelet.prober.durations.items()}
+    for (kind, container, pod, namespace), seconds in sums.items():
         labels = {"probe_type": kind, "container": container, "pod": pod, "namespace": namespace}
         page.add_histogram("prober_probe_duration_seconds", seconds, labels)
     return page.text()

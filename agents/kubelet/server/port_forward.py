@@ -78,8 +78,8 @@ class SpdyForwarder:
         try:
             reader, writer = await self._connect(_port(text))
         except ConnectError as error:
-            told = f"error forwarding port {text} to pod {self._pod}, uid : {error}"
-            await errors.write(told.encode())
+            message = f"error forwarding port {text} to pod {self._pod}, uid : {error}"
+            await errors.write(message.encode())
             await errors.finish()
             await data.reset()
             return
@@ -112,7 +112,7 @@ async def carry(data: Stream, reader: asyncio.StreamReader, writer: asyncio.Stre
             if writer.can_write_eof():
                 writer.write_eof()
         except OSError:
-            return  # the pod reads no more
+            return  # the pod has stopped reading
 
     async def outwards() -> None:
         try:
@@ -123,7 +123,7 @@ async def carry(data: Stream, reader: asyncio.StreamReader, writer: asyncio.Stre
 
     coming = asyncio.ensure_future(inwards())
     try:
-        # What the pod sends decides: when it has ended, nobody reads what still comes.
+        # The pod's direction decides: when it has ended, further input is never read.
         await outwards()
     finally:
         coming.cancel()
@@ -136,9 +136,9 @@ async def forward_channels(
 ) -> None:
     """Forward over channels of a WebSocket until the client leaves."""
     for number, port in enumerate(ports):
-        told = struct.pack("<H", port)
-        await socket.send(bytes((2 * number,)) + told)
-        await socket.send(bytes((2 * number + 1,)) + told)
+        port_bytes = struct.pack("<H", port)
+        await socket.send(bytes((2 * number,)) + port_bytes)
+        await socket.send(bytes((2 * number + 1,)) + port_bytes)
     writers: dict[int, asyncio.StreamWriter] = {}
     tasks: list[asyncio.Task[None]] = []
 

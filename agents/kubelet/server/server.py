@@ -42,7 +42,7 @@ from kvstack.component.streams.channels import Wants, WebSocketWire, failed_stat
 
 Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = dict[str, list[str]]
-Place: TypeAlias = tuple[str, str, str]
+Target: TypeAlias = tuple[str, str, str]
 """Namespace, pod, container."""
 
 _TEXT: Final = [
@@ -56,7 +56,7 @@ _LOGS: Final = Path("/var/log").resolve()
 _CLIENTS: Final = "clients"
 _STREAMING: Final = ("exec", "attach", "portForward")
 _DEBUGGING: Final = (*_STREAMING, "run", "containerLogs", "logs", "runningpods")
-"""What can be turned off (enableDebuggingHandlers)."""
+"""Paths that enableDebuggingHandlers turns off."""
 
 
 class _RefusedError(Exception):
@@ -109,7 +109,7 @@ class KubeletServer:
 
     @property
     def urls(self) -> list[str]:
-        """Where it listens."""
+        """The URLs that it listens on."""
         return self._http.urls
 
     async def stop(self, grace_s: float = 0.0) -> None:
@@ -184,7 +184,7 @@ class KubeletServer:
         raise _RefusedError(404, "404 page not found\n")
 
     def _running_pods(self) -> list[Object]:
-        found = []
+        pods = []
         for pod in self._kubelet.pods():
             meta = pod["metadata"]
             running = [
@@ -193,11 +193,11 @@ class KubeletServer:
             if running:
                 names = {key: meta[key] for key in ("name", "namespace", "uid")}
                 containers = [{"name": each.name, "image": each.image} for each in running]
-                found.append({"metadata": names, "spec": {"containers": containers}, "status": {}})
-        return found
+                pods.append({"metadata": names, "spec": {"containers": containers}, "status": {}})
+        return pods
 
     async def _files(self, answer: Answer, parts: Sequence[str]) -> None:
-        """Answer with a file of /var/log, or the names of a directory."""
+        """Answer with a file of /var/log, or a listing of a directory."""
         root = _LOGS
         path = await asyncio.to_thread(_resolved, root, parts)
         if not path.is_relative_to(root) or not await asyncio.to_thread(path.exists):
@@ -218,8 +218,8 @@ class KubeletServer:
             raise _RefusedError(404, f'pod "{name}" does not exist\n')
         return found
 
-    def _containers(self, place: Place) -> Sequence[Container]:
-        namespace, name, container = place
+    def _containers(self, target: Target) -> Sequence[Container]:
+        namespace, name, container = target
         found = self._pod(namespace, name)
         if all(each["name"] != container for each in containers_of(found)):
             raise _RefusedError(404, f'container "{container}" not found in pod "{name}"\n')
@@ -277,21 +277,21 @@ class KubeletServer:
             case _:
                 raise _RefusedError(404, "404 page not found\n")
 
-    def _running(self, place: Place) -> Container:
-        if self._kubelet.pod(place[0], place[1]) is None:
+    def _running(self, target: Target) -> Container:
+        if self._kubelet.pod(target[0], target[1]) is None:
             raise _RefusedError(404, "pod does not exist\n")
         try:
-            running = [each for each in self._containers(place) if each.is_running]
+            running = [each for each in self._containers(target) if each.is_running]
         except _RefusedError:
             running = []
         if not running:
-            raise _RefusedError(500, f'container not found ("{place[2]}")')
+            raise _RefusedError(500, f'container not found ("{target[2]}")')
         return running[-1]
 
     async def _talk(
-        self, request: Request, answer: Answer, what: str, place: Place, query: Query
+        self, request: Request, answer: Answer, what: str, target: Target, query: Query
     ) -> None:
-        container = self._running(place)
+        container = self._running(target)
         tty = container.has_tty if what == "attach" else log_stream.is_true(query, "tty")
         wants = Wants(
             log_stream.is_true(query, "input"),
@@ -323,9 +323,9 @@ class KubeletServer:
             return await runtime.attach(container.id)
         return await runtime.exec(container.id, query.get("command", []), tty=tty)
 
-    async def _run(self, answer: Answer, place: Place, query: Query) -> None:
-        """Run a command, and answer with all that it writes."""
-        container = self._running(place)
+    async def _run(self, answer: Answer, target: Target, query: Query) -> None:
+        """Run a command, and answer with its output."""
+        container = self._running(target)
         command = query.get("cmd", [""])[0].split()
         try:
             session = await self._kubelet.runtime.exec(container.id, command, tty=False)

@@ -1,10 +1,10 @@
-"""What a node, its pods and their containers use: /stats/summary, and the samples of metrics.
+"""The resource usage of a node, its pods and containers: /stats/summary, and samples of metrics.
 
     sampler = Sampler(kubelet, clock)
     sample = await sampler.take()          at most once a second is looked anew
     summary(sample), resource_metrics(sample), container_metrics(sample)
 
-What the machine does not tell is left out.
+Values that the machine does not report are left out.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ _HELD: Final = ("emptyDir", "configMap", "secret", "downwardAPI", "projected")
 
 
 class Machine(NamedTuple):
-    """What the machine uses."""
+    """The resource usage of the machine."""
 
     cpu_ns: int
     memory_bytes: int
@@ -43,7 +43,7 @@ class Machine(NamedTuple):
     available_bytes: int
     rss_bytes: int
     traffic: Sequence[Traffic]
-    """Of all interfaces."""
+    """The traffic of all interfaces."""
     processes: int
     processes_max: int
     swap_total_bytes: int
@@ -61,7 +61,7 @@ class Own(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """What was used at a time."""
+    """The usage at a time."""
 
     now_s: float
     machine: Machine
@@ -215,7 +215,7 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
     containers = []
     limits = _memory_limits(pod)
     for each in used:
-        shown: Object = {
+        container_stats: Object = {
             "name": each.container.name,
             "startTime": time_text(each.container.started_s),
             "cpu": _cpu(sample, now, each.cpu_ns, [each.container.id]),
@@ -223,34 +223,36 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
             **_swap(now, [each]),
         }
         if not only_cpu_and_memory and directory.is_dir():
-            shown["rootfs"] = _file_system(now, directory, each.files_bytes, each.files_inodes)
+            container_stats["rootfs"] = _file_system(
+                now, directory, each.files_bytes, each.files_inodes
+            )
             log = each.container.log
             size = log.stat().st_size if log.exists() else 0
-            shown["logs"] = _file_system(now, directory, size, 1)
-        containers.append(shown)
-    found: Object = {
+            container_stats["logs"] = _file_system(now, directory, size, 1)
+        containers.append(container_stats)
+    summary: Object = {
         "podRef": {key: meta[key] for key in ("name", "namespace", "uid")},
         "startTime": (pod.get("status") or {}).get("startTime"),
         "containers": containers,
     }
     if used:
         ids = [each.container.id for each in used]
-        found["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
-        found["memory"] = _memory(now, used)
-        found |= _swap(now, used)
-        found["process_stats"] = {"process_count": sum(each.processes for each in used)}
+        summary["cpu"] = _cpu(sample, now, sum(each.cpu_ns for each in used), ids)
+        summary["memory"] = _memory(now, used)
+        summary |= _swap(now, used)
+        summary["process_stats"] = {"process_count": sum(each.processes for each in used)}
     own = interfaces.of_pod(sample.machine.traffic, meta["uid"])
     if not only_cpu_and_memory and own is not None:
-        found["network"] = _network(now, [own])
+        summary["network"] = _network(now, [own])
     if not only_cpu_and_memory and directory.is_dir():
         claimed = sample.kubelet.volume_stats(meta["uid"])
-        found["volume"] = [
+        summary["volume"] = [
             *_volumes(pod, directory, now),
             *(_claimed(each, meta["namespace"], now) for each in claimed),
         ]
         taken = _own_size(directory)
-        found["ephemeral-storage"] = _file_system(now, directory, taken.bytes, taken.inodes)
-    return found
+        summary["ephemeral-storage"] = _file_system(now, directory, taken.bytes, taken.inodes)
+    return summary
 
 
 def _memory_limits(pod: Object) -> dict[str, int]:
@@ -296,19 +298,19 @@ def _volumes(pod: Object, directory: Path, now: str) -> Iterator[Object]:
 
 
 def _claimed(stats: VolumeStats, namespace: str, now: str) -> Object:
-    """Return what a volume tells that is claimed, or a driver's."""
-    shown: Object = {"name": stats.name, "time": now}
+    """Return the usage of the volume of a claim or a driver."""
+    volume: Object = {"name": stats.name, "time": now}
     if stats.claim:
-        shown["pvcRef"] = {"name": stats.claim, "namespace": namespace}
+        volume["pvcRef"] = {"name": stats.claim, "namespace": namespace}
     if (own := stats.fill.bytes) is not None:
-        shown |= {
+        volume |= {
             "availableBytes": own.available,
             "capacityBytes": own.total,
             "usedBytes": own.used,
         }
     if (own := stats.fill.inodes) is not None:
-        shown |= {"inodesFree": own.available, "inodes": own.total, "inodesUsed": own.used}
-    return shown
+        volume |= {"inodesFree": own.available, "inodes": own.total, "inodesUsed": own.used}
+    return volume
 
 
 def _own_size(directory: Path) -> Size:

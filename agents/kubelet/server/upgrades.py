@@ -1,4 +1,4 @@
-"""Agrees on how a client and this server speak: over a WebSocket, or SPDY/3.1.
+"""Upgrades of connections: to a WebSocket, or to SPDY/3.1.
 
 wire = await command_wire(request, answer, wants)       exec and attach
 forwarder = await forwarding(request, answer)           port-forward
@@ -35,7 +35,7 @@ class UpgradeError(Exception):
     """A client and this server do not speak the same."""
 
     def __init__(self, code: int, text: str, accepted: Sequence[str] = ()) -> None:
-        """accepted: the supported protocols, if none of the client's is."""
+        """accepted: the supported protocols, if none matches."""
         super().__init__(text)
         self.code = code
         self.text = text
@@ -45,7 +45,7 @@ class UpgradeError(Exception):
 def web_socket(
     request: Request, answer: Answer, protocols: Sequence[str]
 ) -> tuple[websocket.WebSocket, str]:
-    """Take a WebSocket; return it and its protocol; raises UpgradeError."""
+    """Accept a WebSocket; return it and its protocol; raises UpgradeError."""
     protocol = websocket.chosen(request, protocols)
     if protocol is None:
         raise UpgradeError(403, "")
@@ -53,7 +53,7 @@ def web_socket(
 
 
 def spdy(request: Request, answer: Answer, protocols: Sequence[str]) -> tuple[Session, str]:
-    """Take a connection of SPDY/3.1; return it and its protocol; raises UpgradeError."""
+    """Accept a connection of SPDY/3.1; return it and its protocol; raises UpgradeError."""
     if not request.may_upgrade or request.header("upgrade").upper() != "SPDY/3.1":
         shown = {name.title(): value for name, value in request.headers}
         raise UpgradeError(400, f"unable to upgrade: missing upgrade headers in request: {shown!r}")
@@ -77,7 +77,7 @@ def spdy(request: Request, answer: Answer, protocols: Sequence[str]) -> tuple[Se
 
 
 def tunnel(request: Request, answer: Answer) -> Session:
-    """Take SPDY/3.1 within a WebSocket, for port-forward; raises UpgradeError."""
+    """Accept SPDY/3.1 within a WebSocket, for port-forward; raises UpgradeError."""
     if f"{TUNNEL}{PORT_FORWARD}" not in websocket.offered(request):
         raise UpgradeError(400, "unable to upgrade: no tunneling spdy protocols provided")
     socket = websocket.accept(request, answer, f"{TUNNEL}{PORT_FORWARD}")

@@ -1,4 +1,4 @@
-"""How the streams of a command go over a connection: channels of a WebSocket, streams of SPDY.
+"""The streams of a command over a connection: channels of a WebSocket, streams of SPDY.
 
 async for kind, data in wire.events(): …      what the client sends
 await wire.send(1, b"…")                      output; 2: errors
@@ -23,7 +23,7 @@ _TYPES: Final = {"stdin": INPUT, "stdout": OUTPUT, "stderr": ERRORS, "error": EN
 
 
 class WireError(Exception):
-    """A client does not open the streams that it asked for."""
+    """A client does not open the streams that it announced."""
 
 
 class Wire(Protocol):
@@ -38,7 +38,7 @@ class Wire(Protocol):
         ...
 
     async def end(self, status: Object) -> None:
-        """Say how the command ended, and close the connection; raises OSError."""
+        """Send the exit status of the command, and close the connection; raises OSError."""
         ...
 
     async def drop(self) -> None:
@@ -67,7 +67,7 @@ class SpdyWire:
                 await queue.put((INPUT, None))
 
         async def watch() -> None:
-            # Nothing is expected any more but the end of the connection.
+            # Only the end of the connection is still expected.
             while (extra := await self._session.accept()) is not None:
                 await extra.reset()
             await queue.put(None)
@@ -88,7 +88,7 @@ class SpdyWire:
             await self._streams[stream].write(data)
 
     async def end(self, status: Object) -> None:
-        """Say how the command ended."""
+        """Send the exit status of the command."""
         if self._has_status:
             await self._streams[END].write(orjson.dumps(status))
         elif status["status"] != "Success":
@@ -109,10 +109,10 @@ async def spdy_wire(session: Session, wants: Wants, protocol: str) -> SpdyWire:
     wanted |= {OUTPUT} if wants.output else set()
     wanted |= {ERRORS} if wants.errors and not wants.tty else set()
     wanted |= {SIZE} if wants.tty and protocol.startswith(("v3", "v4")) else set()
-    found: dict[int, Stream] = {}
+    streams: dict[int, Stream] = {}
     try:
         async with asyncio.timeout(_WAIT_S):
-            while wanted - found.keys():
+            while wanted - streams.keys():
                 stream = await session.accept()
                 if stream is None:
                     raise WireError("the client has gone")
@@ -120,7 +120,7 @@ async def spdy_wire(session: Session, wants: Wants, protocol: str) -> SpdyWire:
                 if kind is None:
                     await stream.reset()
                 else:
-                    found[kind] = stream
+                    streams[kind] = stream
     except (TimeoutError, SessionOverError) as error:
         raise WireError("timed out waiting for client to create streams") from error
-    return SpdyWire(session, found, protocol)
+    return SpdyWire(session, streams, protocol)

@@ -1,4 +1,4 @@
-"""Pods of the node's own, which no API server has bound to it.
+"""Static pods: pods of the node that no API server has bound to it.
 
 static_pods  what there is: files, or pages of a server (`pages`)
 mirrors      how the API shows them

@@ -1,4 +1,4 @@
-"""Shows the static pods of a node in the API: each has a mirror there.
+"""The mirror pods of a node's static pods in the API.
 
     await mirrors.show(pod, node, record)      its mirror; made, or made anew, if need be
     mirrors.with_status(pod)                   a static pod with what the API knows of it
@@ -44,16 +44,16 @@ class Mirrors:
     async def show(self, pod: Object, node: Object, record: PodRecord | None) -> Object | None:
         """Return the mirror of a static pod; None: the API takes none now.
 
-        record: of the pod; what was told to an earlier mirror is to be told again.
+        record: of the pod; a status that an earlier mirror has is to be written again.
         """
         try:
-            return await self._made(pod, node, record)
+            return await self._create(pod, node, record)
         except (ApiError, UnreachableError) as error:
             name = pod["metadata"]["name"]
             self._logger.warning("a static pod is not shown", pod=name, error=str(error))
             return None
 
-    async def _made(self, pod: Object, node: Object, record: PodRecord | None) -> Object:
+    async def _create(self, pod: Object, node: Object, record: PodRecord | None) -> Object:
         meta = pod["metadata"]
         found = self._of_same_name(pod)
         if found is not None and is_mirror_of(found, pod):
@@ -61,7 +61,7 @@ class Mirrors:
         if found is not None:
             await self._writer.finish(found)
         if record is not None:
-            record.told = None
+            record.written_status = None
         try:
             return await self._api.create(PODS, meta["namespace"], mirror_of(pod, node))
         except ApiError as error:

@@ -1,4 +1,4 @@
-"""Pages of servers that tell of static pods."""
+"""Static pods from URLs."""
 
 import asyncio
 from typing import Final

@@ -1,4 +1,4 @@
-"""Pods of the node's own: files, or pages of a server; and their mirrors in the API.
+"""Static pods, from files or a URL.
 
     static = StaticPods(settings, node, fetch)
     await static.read()         look what there is now: `pods`, by uid
@@ -29,12 +29,12 @@ _BYTES_MAX: Final = 10 << 20
 
 
 class StaticPodError(Exception):
-    """A file is no static pod."""
+    """A file is not a static pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class StaticSettings:
-    """Where static pods are told."""
+    """The sources of static pods."""
 
     path: Path | None = None
     url: str = ""
@@ -56,35 +56,35 @@ class StaticPods:
 
     @property
     def is_used(self) -> bool:
-        """Whether there may be any."""
+        """Whether there is a source."""
         return self._settings.path is not None or bool(self._settings.url)
 
     async def read(self) -> set[str]:
         """Look what there is now; return the uids of those that came or went."""
         problems: list[str] = []
-        found: dict[str, Object] = {}
+        pods: dict[str, Object] = {}
         if self._settings.path is not None:
             for source, data in await asyncio.to_thread(_files, self._settings.path):
-                self._take(found, problems, "file", source, data)
+                self._take(pods, problems, "file", source, data)
         if self._settings.url:
             try:
                 data = await self._fetch(self._settings.url)
             except OSError as error:
                 problems.append(f"{self._settings.url}: {error}")
                 kept = self.pods.values()
-                found |= {pod["metadata"]["uid"]: pod for pod in kept if _source(pod) == "http"}
+                pods |= {pod["metadata"]["uid"]: pod for pod in kept if _source(pod) == "http"}
             else:
-                self._take(found, problems, "http", self._settings.url, data)
-        changed = self.pods.keys() ^ found.keys()
-        self.pods, self.problems = found, problems
+                self._take(pods, problems, "http", self._settings.url, data)
+        changed = self.pods.keys() ^ pods.keys()
+        self.pods, self.problems = pods, problems
         return changed
 
     def _take(
-        self, found: dict[str, Object], problems: list[str], kind: str, source: str, data: bytes
+        self, pods: dict[str, Object], problems: list[str], kind: str, source: str, data: bytes
     ) -> None:
         try:
             names = {
-                (each["metadata"]["namespace"], each["metadata"]["name"]) for each in found.values()
+                (each["metadata"]["namespace"], each["metadata"]["name"]) for each in pods.values()
             }
             for pod in _pods(data):
                 made = completed(pod, self._node, kind, source)
@@ -93,7 +93,7 @@ class StaticPods:
                 if name in names:
                     problems.append(f"{source}: there is another pod {'/'.join(name)}")
                 else:
-                    found[meta["uid"]] = made
+                    pods[meta["uid"]] = made
         except (StaticPodError, ValueError, KeyError, TypeError, yaml.YAMLError) as error:
             problems.append(f"{source}: {error}")
 
@@ -119,11 +119,11 @@ def _files(path: Path) -> list[tuple[str, bytes]]:
 def _pods(data: bytes) -> Iterator[Object]:
     obj = yaml.safe_load(data)
     if not isinstance(obj, dict):
-        raise StaticPodError("it is no object")
+        raise StaticPodError("not an object")
     pods = obj.get("items") or [] if obj.get("kind") == "PodList" else [obj]
     for pod in pods:
         if pod.get("kind", "Pod") != "Pod" or not (pod.get("spec") or {}).get("containers"):
-            raise StaticPodError("it is no Pod")
+            raise StaticPodError("not a Pod")
         yield pod
 
 
@@ -169,7 +169,7 @@ def completed(pod: Object, node: str, kind: str, source: str) -> Object:
         spec["tolerations"] = [*(spec.get("tolerations") or ()), all_of_them]
     spec = {"restartPolicy": "Always", "enableServiceLinks": True, **spec, "nodeName": node}
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    made = {
+    complete = {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {
@@ -182,11 +182,11 @@ def completed(pod: Object, node: str, kind: str, source: str) -> Object:
         "spec": spec,
         "status": {"phase": "Pending"},
     }
-    for container in containers_of(made):
+    for container in containers_of(complete):
         tag = container["image"].rpartition("/")[2].partition(":")[2]
         latest = "@" not in container["image"] and tag in ("", "latest")
         container.setdefault("imagePullPolicy", "Always" if latest else "IfNotPresent")
-    return made
+    return complete
 
 
 def mirror_of(pod: Object, node: Object) -> Object:
@@ -215,12 +215,12 @@ def mirror_of(pod: Object, node: Object) -> Object:
 
 
 def is_mirror(pod: Object) -> bool:
-    """Whether a pod of the API shows a static pod."""
+    """Whether a pod of the API is a mirror pod."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 
 def is_mirror_of(mirror: Object, pod: Object) -> bool:
-    """Whether a mirror shows a static pod as it is now."""
+    """Whether a mirror pod matches the current static pod."""
     shown = (mirror["metadata"].get("annotations") or {}).get(MIRROR)
     return shown == pod["metadata"]["annotations"][HASH] and not mirror["metadata"].get(
         "deletionTimestamp"

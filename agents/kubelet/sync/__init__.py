@@ -1,4 +1,4 @@
-"""How a pod is carried forward: admitted, prepared, started and stopped, and its status written.
+"""The sync of a pod: admission, preparation, starts and stops, and its status.
 
 pod_admission ─► pod_sync ─► preparation, runtime_classes ─► runtime
                      └► status_writer ─► API

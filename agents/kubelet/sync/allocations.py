@@ -1,11 +1,11 @@
-"""What each pod of the node is given of cpu and memory, and how it changes while the pod runs.
+"""The cpu and memory that are allocated to each pod of the node, and their in-place resize.
 
     pod = await allocations.look(pod, record)       the pod as the node counts and runs it
     after_s = await allocations.apply(pod, record)  its containers get what is allocated
 
-`pods/resizes` has the rule. What is allocated stands in a file in the pod's directory before any of
-it is done, so that a kubelet that is started anew goes on from there. A pod for which there is no
-room now is looked at again when another one ends or takes less, the most important first.
+`pods/resizes` has the rule. The allocation is written into a file in the pod's directory before it
+is applied, so that a restarted kubelet goes on from there. A deferred resize is tried again when
+another pod ends or shrinks, the highest priority first.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ _CLASSES: Final = ("Guaranteed", "Burstable", "BestEffort")
 
 
 class Allocations:
-    """Those of one kubelet."""
+    """The allocated resources of a kubelet's pods."""
 
     def __init__(
         self,
@@ -89,8 +89,8 @@ class Allocations:
         if is_ending or is_ended(pod):
             self._deferred.pop(record.uid, None)
             return with_resources(pod, allocated)
-        wanted = resources_of(pod)
-        if wanted == allocated or is_same(wanted, allocated):
+        desired = resources_of(pod)
+        if desired == allocated or is_same(desired, allocated):
             resize.pending = None
             self._deferred.pop(record.uid, None)
             return pod
@@ -101,9 +101,9 @@ class Allocations:
         self._deferred.pop(record.uid, None)
         running = {each.name for each in self._running(record)}
         for name, before in allocated.items():
-            if name in running and changed(before, wanted.get(name, before)):
+            if name in running and changed(before, desired.get(name, before)):
                 resize.applied.setdefault(name, before)
-        resize.allocated, resize.pending, resize.progress = wanted, None, Note()
+        resize.allocated, resize.pending, resize.progress = desired, None, Note()
         await self._save(record)
         self._event(pod, "Normal", "ResizeStarted", "Pod resize started")
         return pod
@@ -118,14 +118,14 @@ class Allocations:
         begun = [each for each in self._kubelet.runtime.of_pod(record.uid) if not each.is_running]
         ended = {each.name for each in begun if each.id not in resize.restarting}
         for name in (resize.applied.keys() - running.keys()) & ended:
-            del resize.applied[name]  # it runs no more
+            del resize.applied[name]  # it has stopped
         try:
             await self._update(pod, resize, running)
         except UpdateError as error:
-            told = Note(ERROR, str(error))
-            if resize.progress != told:
+            note = Note(ERROR, str(error))
+            if resize.progress != note:
                 self._event(pod, "Warning", "ResizeError", "Pod resize error", str(error))
-            resize.progress = told
+            resize.progress = note
             return _RETRY_S
         if not resize.applied:
             resize.progress = None
@@ -145,9 +145,9 @@ class Allocations:
         for uid in sorted(self._deferred, key=lambda each: self._deferred[each]):
             self._again(uid)
 
-    def _wait(self, pod: Object, record: PodRecord, told: Note) -> None:
+    def _wait(self, pod: Object, record: PodRecord, note: Note) -> None:
         resize = record.memory.resize
-        if told.reason == DEFERRED:
+        if note.reason == DEFERRED:
             if record.uid not in self._deferred:
                 resize.deferred_s = self._clock.monotonic_s()
             priority = pod["spec"].get("priority") or 0
@@ -155,10 +155,10 @@ class Allocations:
             self._deferred[record.uid] = order
         else:
             self._deferred.pop(record.uid, None)
-        if resize.pending is None or resize.pending.reason != told.reason:
-            text = f"Pod resize {told.reason}"
-            self._event(pod, "Warning", f"Resize{told.reason}", text, told.message)
-        resize.pending = told
+        if resize.pending is None or resize.pending.reason != note.reason:
+            text = f"Pod resize {note.reason}"
+            self._event(pod, "Warning", f"Resize{note.reason}", text, note.message)
+        resize.pending = note
 
     def _running(self, record: PodRecord) -> Sequence[Container]:
         return [each for each in self._kubelet.runtime.of_pod(record.uid) if each.is_running]

@@ -1,9 +1,9 @@
-"""Which pods a node takes: `pods/admission` decides, this asks and acts.
+"""Admission of pods by a node: `pods/admission` decides, this does the requests.
 
     reason, message = await admission.refusal(pod)      None: the node takes it
 
-Labels of the node are read anew before they refuse a pod. A critical pod for which there is no room
-ends others.
+Labels of the node are read again before they refuse a pod. A critical pod preempts others if
+resources are short.
 """
 
 from typing import Any, Final, TypeAlias

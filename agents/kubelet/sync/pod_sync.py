@@ -1,4 +1,4 @@
-"""Brings one pod forward: what its worker plans is carried out.
+"""One sync of a pod: executes what its worker plans.
 
     next_s = await sync.run(pod, record)        when to look again; None: when something changes
 
@@ -65,7 +65,7 @@ _T = TypeVar("_T")
 
 _RETRY_S: Final = 10.0
 _UNKNOWN_S: Final = 1.0
-"""How long containers have to end of which nobody knows any more."""
+"""The grace period of containers whose pod is unknown."""
 _MOUNT_RETRY_S: Final = 0.5
 _MOUNT_RETRY_MAX_S: Final = 122.0
 _THREADS: Final = 4
@@ -87,17 +87,17 @@ class Stopping(NamedTuple):
 
 
 class PodRecord:
-    """What is known of one pod besides its object."""
+    """The state of a pod besides its object."""
 
     def __init__(self, uid: str, lost: list[Container], back_off_max_s: float = MAX_S) -> None:
-        """lost: containers of an earlier kubelet that are only told of."""
+        """lost: containers of an earlier kubelet, known from the status only."""
         self.uid = uid
         self.memory = Memory(BackOff(back_off_max_s))
         self.lost = lost
         self.stopping: dict[str, Stopping] = {}
-        self.told: Object | None = None
+        self.written_status: Object | None = None
         self.pod: Object | None = None
-        """As it was seen last."""
+        """The last seen object."""
         self.is_refused = False
         self.is_over = False
         self.ending = asyncio.Event()
@@ -120,7 +120,7 @@ class _LaterError(Exception):
 
 
 class Tools(NamedTuple):
-    """With what pods are brought forward."""
+    """The parts of the kubelet that a sync uses."""
 
     runtime: Runtime
     clock: Clock
@@ -132,21 +132,21 @@ class Tools(NamedTuple):
     settings: NodeSettings
     node_ips: tuple[str, ...]
     directory: Callable[[str], Path]
-    """Of a pod, by its uid."""
+    """The directory of a pod, by its uid."""
     again: Callable[[str], None]
     """Look at a pod, by its uid, soon."""
     handler: Callable[[Object], Awaitable[str]]
-    """Of the RuntimeClass of a pod; StartError."""
+    """The handler of a pod's RuntimeClass; StartError."""
     links: LogLinks
     logs: PodLogs
     devices: Callable[[str, str], Awaitable[DeviceNeeds]]
-    """What a container needs for devices of plugins, by uid and name; StartError."""
+    """A container's needs for devices of plugins, by uid and name; StartError."""
     isolate: Callable[[Object], Awaitable[None]]
     """Put the policies of a pod in place, before anything of it runs; StartError."""
 
 
 class _Prepared(NamedTuple):
-    """What containers of a pod need of it."""
+    """The prepared volumes and addresses of a pod, for its containers."""
 
     directory: Path
     volumes: VolumePaths
@@ -159,14 +159,13 @@ class PodSync:
     """Brings the pods of one node forward."""
 
     def __init__(self, tools: Tools) -> None:
-        """Do nothing yet."""
         self._tools = tools
         self._stops: set[asyncio.Task[None]] = set()
         # Of their own: a file system that hangs holds up neither the loop nor other threads.
         self._threads = ThreadPoolExecutor(_THREADS, "paths in volumes")
 
     async def run(self, pod: Object, record: PodRecord) -> float | None:
-        """Do what is due for a pod that was admitted; raises ApiError, UnreachableError."""
+        """Do the next step of an admitted pod; raises ApiError, UnreachableError."""
         runtime = self._tools.runtime
         containers = [*record.lost, *runtime.of_pod(record.uid)]
         now_s, has_sandbox = self._tools.clock.now_s(), runtime.has_sandbox(record.uid)
@@ -211,12 +210,12 @@ class PodSync:
         by_name = {each["name"]: each for each in containers_of(pod)}
         record.memory.has_sandbox = self._tools.runtime.has_sandbox(record.uid)
         for found in running:
-            container, told = by_name.get(found.name), before.get(found.name) or {}
+            container, previous = by_name.get(found.name), before.get(found.name) or {}
             if container is None:
                 continue
-            results[found.id, STARTUP] = bool(told.get("started"))
-            results[found.id, READINESS] = bool(told.get("ready"))
-            if not told.get("started"):
+            results[found.id, STARTUP] = bool(previous.get("started"))
+            results[found.id, READINESS] = bool(previous.get("ready"))
+            if not previous.get("started"):
                 del results[found.id, STARTUP]
             results.setdefault((found.id, LIVENESS), True)
             self._probe(pod, record, container, found, is_found=True)
@@ -311,7 +310,7 @@ class PodSync:
             raise _LaterError(1.0)
         directory = tools.directory(record.uid)
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        # Volumes first; once more when a sandbox has brought the address that they may tell.
+        # Volumes first; again when a sandbox has brought the address that they may contain.
         prepared = await self._prepare(pod, record, directory)
         handler = await self._make_sandbox(pod, record)
         if self._pod_ips(pod) != prepared.addresses.pods:
@@ -381,7 +380,7 @@ class PodSync:
             not_started(record.memory, name, error.reason, error.message, tools.clock.now_s())
             return
         try:
-            found = await self._run(pod, record, container, attempt, prepared, image, volumes)
+            started = await self._run(pod, record, container, attempt, prepared, image, volumes)
         except (StartError, ConfigurationError, OSError) as error:
             reason = error.reason if isinstance(error, StartError) else "CreateContainerConfigError"
             message = error.message if isinstance(error, StartError) else str(error)
@@ -391,27 +390,27 @@ class PodSync:
         record.memory.resize.applied.pop(name, None)  # it began with what it was given
         self.event(pod, name, "Normal", "Created", "Container created")
         self.event(pod, name, "Normal", "Started", "Container started")
-        await asyncio.to_thread(tools.links.make, pod, found)
-        self._probe(pod, record, container, found)
+        await asyncio.to_thread(tools.links.make, pod, started)
+        self._probe(pod, record, container, started)
         if hook := (container.get("lifecycle") or {}).get("postStart"):
-            await self._after_start(pod, record, container, found, hook)
+            await self._after_start(pod, record, container, started, hook)
 
     async def _volume_images(
         self, pod: Object, record: PodRecord, container: Object
     ) -> dict[str, str]:
         """Return the images that a container mounts, by name of the volume; StartError."""
         sources = image_volumes(pod)
-        found = {}
+        images = {}
         for mount in container.get("volumeMounts") or ():
-            if (source := sources.get(mount["name"])) and mount["name"] not in found:
+            if (source := sources.get(mount["name"])) and mount["name"] not in images:
                 spec = {
                     "name": container["name"],
                     "image": source["reference"],
                     "imagePullPolicy": source.get("pullPolicy"),
                 }
                 await _unless_ending(record, self._tools.images.ensure(pod, spec))
-                found[mount["name"]] = source["reference"]
-        return found
+                images[mount["name"]] = source["reference"]
+        return images
 
     async def _run(
         self,
@@ -459,15 +458,15 @@ class PodSync:
         raise StartError("CreateContainerConfigError", f"unable to find target container {name}")
 
     async def _after_start(
-        self, pod: Object, record: PodRecord, container: Object, found: Container, hook: Object
+        self, pod: Object, record: PodRecord, container: Object, started: Container, hook: Object
     ) -> None:
         tools, name = self._tools, container["name"]
-        work = run_hook(tools.runtime, hook, container, found, self._pod_ip(pod))
+        work = run_hook(tools.runtime, hook, container, started, self._pod_ip(pod))
         failure = await _unless_ending(record, work)
-        if failure and found.is_running:
+        if failure and started.is_running:
             self.event(pod, name, "Warning", "FailedPostStartHook", "PostStartHook failed")
             self.event(pod, name, "Normal", "Killing", "FailedPostStartHook")
-            await tools.runtime.stop(found.id, GRACE_MIN_S)
+            await tools.runtime.stop(started.id, GRACE_MIN_S)
             now_s = tools.clock.now_s()
             not_started(record.memory, name, "PostStartHookError", failure, now_s)
 
@@ -476,7 +475,7 @@ class PodSync:
         pod: Object,
         record: PodRecord,
         container: Object,
-        found: Container,
+        running: Container,
         *,
         is_found: bool = False,
     ) -> None:
@@ -487,7 +486,7 @@ class PodSync:
         tools.prober.begin(
             pod,
             container,
-            found,
+            running,
             results,
             host,
             lambda: again(uid),
@@ -498,7 +497,7 @@ class PodSync:
     # Events.
 
     def event(self, pod: Object, name: str, type_: str, reason: str, message: str) -> None:
-        """Record an event of a container; name: empty: it is of the pod."""
+        """Record an event of a container; name: empty: of the pod."""
         path = next(
             (
                 f"{shown}{{{name}}}"

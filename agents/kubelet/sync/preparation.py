@@ -1,4 +1,4 @@
-"""What a container needs before it starts: its variables, mounts, rights and limits."""
+"""The configuration of a container before it starts: variables, mounts, privileges and limits."""
 
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Preparation:
     def __init__(
         self, services: ObjectStore, settings: NodeSettings, allocatable: Mapping[str, str]
     ) -> None:
-        """services: those that variables tell of."""
+        """services: those of environment variables."""
         self._services = services
         self._settings = settings
         self._allocatable = allocatable
@@ -107,7 +107,7 @@ class Preparation:
         )
 
     def seen_services(self, pod: Object) -> list[Object]:
-        """Return the services that variables tell of: the API's, and those of the namespace."""
+        """Return the services of environment variables: the API's, and those of the namespace."""
         kubernetes = self._services.get("default/kubernetes")
         own: list[Object] = []
         if pod["spec"].get("enableServiceLinks", True):

@@ -1,4 +1,4 @@
-"""The RuntimeClass of a pod: which handler of the runtime runs it."""
+"""The RuntimeClass of a pod: its handler in the runtime."""
 
 from typing import Any, TypeAlias
 
@@ -14,7 +14,6 @@ class RuntimeClasses:
     """Asks the API each time, as few pods have one."""
 
     def __init__(self, api: Api) -> None:
-        """Ask with the node's API."""
         self._api = api
 
     async def handler(self, pod: Object) -> str:

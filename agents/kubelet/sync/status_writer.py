@@ -1,6 +1,6 @@
-"""Writes the status of pods, and lets deleted ones go.
+"""Writes the status of pods, and deletes terminated ones.
 
-A status is written when it is another than the one written last, or when somebody else has changed
+A status is written when it differs from the one written last, or when another client has changed
 what it says: while a node is not heard of, its pods are called not ready. That of a static pod goes
 to its mirror.
 """
@@ -21,30 +21,29 @@ Object: TypeAlias = dict[str, Any]
 
 _REPLACED: Final = ("podIPs", "hostIPs")
 _GONE: Final = (404, 409)
-"""There is no such pod, or another of its name."""
+"""The pod does not exist, or is another of its name."""
 
 
 class StatusWriter:
     """Writes for one node."""
 
     def __init__(self, api: Api) -> None:
-        """Write with the node's API."""
         self._api = api
         self._versions: dict[str, int] = {}  # as of the last write, by uid
 
     def forget(self, uid: str) -> None:
-        """Remember nothing more of a pod."""
+        """Forget a pod."""
         self._versions.pop(uid, None)
 
-    async def write(self, pod: Object, told: Object | None, status: Object) -> Object:
-        """Write a status unless it was told already; return it, with its times."""
-        if told is not None:
-            status["startTime"] = told["startTime"]
-            _keep_times(status, told)
+    async def write(self, pod: Object, previous: Object | None, status: Object) -> Object:
+        """Write a status unless it is unchanged; return it, with its times."""
+        if previous is not None:
+            status["startTime"] = previous["startTime"]
+            _keep_times(status, previous)
         meta = pod["metadata"]
-        if status != told or self._was_changed(pod, status):
+        if status != previous or self._was_changed(pod, status):
             path = PODS.path(meta["namespace"], meta["name"], "status")
-            patch = _patch(status, _passed(status, told or {}, pod.get("status") or {}))
+            patch = _patch(status, _obsolete(status, previous or {}, pod.get("status") or {}))
             body = orjson.dumps({"metadata": {"uid": meta["uid"]}, "status": patch})
             try:
                 written = await self._api.call(
@@ -58,13 +57,13 @@ class StatusWriter:
         return status
 
     def _was_changed(self, pod: Object, status: Object) -> bool:
-        """Whether the API says otherwise by now; what is older than the last write says nothing."""
+        """Whether the API has another status; objects older than the last write do not count."""
         if _version(pod) < self._versions.get(pod["metadata"]["uid"], 0):
             return False
         shown = pod.get("status") or {}
         values = {each["type"]: each["status"] for each in shown.get("conditions") or ()}
         conditions = status.get("conditions") or ()
-        has_passed = bool(_passed(status, shown))
+        has_passed = bool(_obsolete(status, shown))
         return (
             has_passed
             or shown.get("phase") != status["phase"]
@@ -72,7 +71,7 @@ class StatusWriter:
         )
 
     async def finish(self, pod: Object) -> None:
-        """Let a pod go: nothing of it runs, and the API knows how it ended."""
+        """Delete a pod: it has ended, and its last status is in the API."""
         meta = pod["metadata"]
         try:
             await self._api.delete(
@@ -87,8 +86,8 @@ def _version(pod: Object) -> int:
     return int(pod["metadata"].get("resourceVersion") or 0)
 
 
-def _passed(status: Object, *before: Object) -> list[str]:
-    """Return the conditions that were told before and hold no more: they are not kept as False."""
+def _obsolete(status: Object, *before: Object) -> list[str]:
+    """Return earlier conditions that no longer hold: they are removed, not kept as False."""
     now = {each["type"] for each in status.get("conditions") or ()}
     known = {each["type"] for one in before for each in one.get("conditions") or ()}
     return [each for each in resizes.CONDITIONS if each in known - now]
@@ -105,9 +104,9 @@ def _patch(status: Object, passed: Sequence[str]) -> Object:
     return {**status, **whole}
 
 
-def _keep_times(status: Object, told: Object) -> None:
-    """Let conditions that are as they were told keep their times."""
-    before = {each["type"]: each for each in told.get("conditions") or ()}
+def _keep_times(status: Object, previous: Object) -> None:
+    """Keep the times of unchanged conditions."""
+    before = {each["type"]: each for each in previous.get("conditions") or ()}
     for condition in status.get("conditions") or ():
         now, last = condition["lastTransitionTime"], before.get(condition["type"])
         condition["lastTransitionTime"] = transition_time(last, condition["status"], now)

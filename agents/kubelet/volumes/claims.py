@@ -1,4 +1,4 @@
-"""The claims that pods name, and the volumes they are bound to, as a node reads them.
+"""The claims of pods, and the volumes that they are bound to.
 
 bound = await claims.bound(pod, pod_volume)       ConfigurationError: it is not bound
 claims.take(bound, uid);  claims.forget(uid)      of volumes that one pod alone may have
@@ -38,10 +38,9 @@ class Bound(NamedTuple):
 
 
 class Claims:
-    """Those of one node's pods."""
+    """The claims of one node's pods."""
 
     def __init__(self, api: Api) -> None:
-        """Read with the node's API."""
         self._api = api
         self._taken: dict[str, str] = {}
         """Uids of pods, by the names of volumes that they alone may have."""
@@ -73,7 +72,7 @@ class Claims:
         return bound
 
     def take(self, bound: Bound, uid: str) -> None:
-        """Let no other pod of the node have a volume that is for one; ConfigurationError."""
+        """Reserve a ReadWriteOncePod volume for a pod of the node; ConfigurationError."""
         if bound.volume["spec"].get("accessModes") != _ONE_POD:
             return
         if self._taken.setdefault(bound.volume["metadata"]["name"], uid) != uid:
@@ -82,7 +81,7 @@ class Claims:
             )
 
     def forget(self, uid: str) -> None:
-        """Let others have what a pod had."""
+        """Free the volumes of a pod."""
         for name in [name for name, user in self._taken.items() if user == uid]:
             del self._taken[name]
 
@@ -103,7 +102,7 @@ def _is_owned(claim: Object, pod: Object) -> bool:
 
 
 def _check_mode(pod: Object, name: str, *, is_block: bool) -> None:
-    """Let containers have a block device as device and a file system as mount alone."""
+    """Refuse block devices as mounts, and file systems as devices; ConfigurationError."""
     field, mode = ("volumeMounts", "Block") if is_block else ("volumeDevices", "Filesystem")
     if name in _names_in(pod, field):
         text = f"volume {name} has volumeMode {mode}, but is specified in {field}"

@@ -1,4 +1,4 @@
-"""The volumes of a pod as directories of the node, and what containers mount of them.
+"""The volumes of a pod as directories of the node, and the mounts of containers.
 
     ROOT/pods/<uid>/volumes/kubernetes.io~empty-dir/<name>/
     ROOT/pods/<uid>/volumes/kubernetes.io~configmap/<name>/     …secret, projected, downward-api
@@ -68,48 +68,48 @@ def empty_directory(directory: Path, volume: Object, size_bytes: int) -> Path:
     size_bytes: of one in memory; 0: no limit.
     """
     name: str = volume["name"]
-    made = directory / "volumes" / "kubernetes.io~empty-dir" / name
+    path = directory / "volumes" / "kubernetes.io~empty-dir" / name
     is_in_memory = (volume.get("emptyDir") or {}).get("medium") == "Memory"
-    if made.is_dir() and (not is_in_memory or made.is_mount()):
-        return made
-    made.mkdir(parents=True, exist_ok=True)
+    if path.is_dir() and (not is_in_memory or path.is_mount()):
+        return path
+    path.mkdir(parents=True, exist_ok=True)
     if is_in_memory:
-        _mount_memory(made, f"mode=777,size={size_bytes}" if size_bytes else "mode=777")
+        _mount_memory(path, f"mode=777,size={size_bytes}" if size_bytes else "mode=777")
     else:
-        made.chmod(0o777)
-    return made
+        path.chmod(0o777)
+    return path
 
 
 def written(directory: Path, volume: Object, files: Files, group: int | None) -> Path:
-    """Write a volume whose contents the API holds; return where it is.
+    """Write a volume with contents from the API; return its path.
 
     group: to which its files belong, None: root's. Raises ConfigurationError and OSError.
     """
     field, kind = next((field, plugin) for field, plugin in _PLUGINS.items() if field in volume)
     name: str = volume["name"]
-    made = directory / "volumes" / kind / name
-    made.mkdir(parents=True, exist_ok=True)
+    path = directory / "volumes" / kind / name
+    path.mkdir(parents=True, exist_ok=True)
     # One that was filled on the disk stays there: containers see it.
-    if field != "configMap" and not made.is_mount() and not (made / _DATA).is_symlink():
-        _mount_memory(made, "mode=755")
-    made.chmod(0o755)
-    _write(made, files, group)
-    return made
+    if field != "configMap" and not path.is_mount() and not (path / _DATA).is_symlink():
+        _mount_memory(path, "mode=755")
+    path.chmod(0o755)
+    _write(path, files, group)
+    return path
 
 
-def _mount_memory(place: Path, options: str) -> None:
+def _mount_memory(location: Path, options: str) -> None:
     """Mount a file system in memory that never reaches a disk, if the kernel can; OSError."""
     flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
     try:
-        syscalls.mount("tmpfs", str(place), "tmpfs", flags, f"{options},noswap")
+        syscalls.mount("tmpfs", str(location), "tmpfs", flags, f"{options},noswap")
     except OSError as error:
-        if error.errno != errno.EINVAL:  # before Linux 6.4 there is no such option
+        if error.errno != errno.EINVAL:  # the option does not exist before Linux 6.4
             raise
-        syscalls.mount("tmpfs", str(place), "tmpfs", flags, options)
+        syscalls.mount("tmpfs", str(location), "tmpfs", flags, options)
 
 
 def give_to_group(directory: Path, group: int, policy: str) -> None:
-    """Let a group use all of a volume; policy: OnRootMismatch looks at its root alone.
+    """Give a volume to a group; policy: OnRootMismatch checks only its root.
 
     Containers may replace files by links meanwhile: no link is followed.
     """
@@ -127,14 +127,14 @@ def give_to_group(directory: Path, group: int, policy: str) -> None:
 
 def _give_entry(directory: int, name: str, group: int) -> None:
     try:
-        held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+        descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except FileNotFoundError:
         return  # a container has removed it
     try:
-        if not stat.S_ISLNK(os.fstat(held).st_mode):
-            _give(held, group)
+        if not stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            _give(descriptor, group)
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _give(held: int, group: int) -> None:
@@ -146,7 +146,7 @@ def _give(held: int, group: int) -> None:
 
 
 def host_path(source: Object) -> Path:
-    """Return a place of the node, made if that is asked for; ConfigurationError, OSError."""
+    """Return a path of the node, created if requested; ConfigurationError, OSError."""
     path, kind = Path(source["path"]), source.get("type") or ""
     if kind == "DirectoryOrCreate" and not path.exists():
         path.mkdir(mode=0o755, parents=True)
@@ -192,11 +192,11 @@ def _write(directory: Path, files: Files, group: int | None) -> None:
     for name in wanted:
         if not (directory / name).is_symlink():
             (directory / name).symlink_to(f"{_DATA}/{name}")
-    for place in directory.iterdir():
-        if not place.name.startswith("..") and place.name not in wanted:
-            place.unlink()
-        elif place.is_dir() and not place.is_symlink() and place != fresh:
-            shutil.rmtree(place)  # what was shown before, or of a write that broke off
+    for location in directory.iterdir():
+        if not location.name.startswith("..") and location.name not in wanted:
+            location.unlink()
+        elif location.is_dir() and not location.is_symlink() and location != fresh:
+            shutil.rmtree(location)  # what was shown before, or of a write that broke off
 
 
 def _write_file(fresh: Path, path: str, file: File, group: int | None) -> None:
@@ -227,11 +227,11 @@ def _read(directory: Path) -> dict[str, tuple[bytes, int, int]]:
 def mounts(
     pod: Object,
     container: Object,
-    places: Mapping[str, tuple[Path, bool]],
+    sources: Mapping[str, tuple[Path, bool]],
     environment: Mapping[str, str],
     images: Mapping[str, str],
 ) -> list[Mount]:
-    """Return what a container mounts of volumes; places: by name, with whether to read only.
+    """Return what a container mounts of volumes; sources: by name, with whether to read only.
 
     images: of volumes that are images, by name. Raises ConfigurationError.
     """
@@ -243,7 +243,7 @@ def mounts(
             _check_sub_path(sub_path)
             mounted.append(Mount(sub_path, mount["mountPath"], is_read_only=True, image=image))
             continue
-        source, is_read_only = places[mount["name"]]
+        source, is_read_only = sources[mount["name"]]
         if sub_path:
             source = _sub_path(source, sub_path)
         propagation = mount.get("mountPropagation") or "None"
@@ -262,45 +262,45 @@ def mounts(
     return mounted
 
 
-def devices(container: Object, places: Mapping[str, tuple[Path, bool]]) -> list[DeviceFile]:
+def devices(container: Object, sources: Mapping[str, tuple[Path, bool]]) -> list[DeviceFile]:
     """Return the volumes that a container has as block devices."""
     found = []
     for each in container.get("volumeDevices") or ():
-        source, is_read_only = places[each["name"]]
+        source, is_read_only = sources[each["name"]]
         access = "rm" if is_read_only else "rwm"
         found.append(DeviceFile(str(source), each["devicePath"], access, is_volume=True))
     return found
 
 
 def _is_recursive(mount: Object) -> bool:
-    """Whether also what is mounted below a mount is only to be read."""
+    """Whether mounts below a mount are read-only, too."""
     return mount.get("recursiveReadOnly") in ("Enabled", "IfPossible")
 
 
 def env_files(
-    container: Object, places: Mapping[str, tuple[Path, bool]]
+    container: Object, sources: Mapping[str, tuple[Path, bool]]
 ) -> dict[tuple[str, str], str | None]:
     """Return what stands in the files that a container's variables come from.
 
     Raises ConfigurationError.
     """
-    found: dict[tuple[str, str], str | None] = {}
+    contents: dict[tuple[str, str], str | None] = {}
     for volume, path in env_file_references(container):
-        if volume not in places:
+        if volume not in sources:
             raise ConfigurationError(
                 f'volume "{volume}" of an environment variable file is missing'
             )
-        data = _env_file(places[volume][0], path)
-        found[volume, path] = None if data is None else data.decode("utf-8", "replace")
-    return found
+        data = _env_file(sources[volume][0], path)
+        contents[volume, path] = None if data is None else data.decode("utf-8", "replace")
+    return contents
 
 
 def _env_file(volume: Path, path: str) -> bytes | None:
-    """Return what is in a file of a volume; None: there is no such file. ConfigurationError."""
+    """Return the contents of a file of a volume; None: it does not exist. ConfigurationError."""
     inside = _inside(volume, path)
     root = rooted.open_root(str(volume))
     try:
-        held = rooted.find(root, inside, beneath=True)
+        descriptor = rooted.find(root, inside, beneath=True)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -308,14 +308,14 @@ def _env_file(volume: Path, path: str) -> bytes | None:
     finally:
         os.close(root)
     try:
-        return rooted.read_held(held, path, _ENV_FILE_MAX)
+        return rooted.read_held(descriptor, path, _ENV_FILE_MAX)
     except OSError as error:
         if error.errno != errno.EFBIG:
             raise
         text = f'environment variable file "{path}" is larger than {_ENV_FILE_MAX} bytes'
         raise ConfigurationError(text) from error
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _expanded(text: str, environment: Mapping[str, str]) -> str:
@@ -334,9 +334,9 @@ def _check_sub_path(sub_path: str) -> None:
 
 
 def _sub_path(volume: Path, sub_path: str) -> Path:
-    """Return a place in a volume, made where it is missing; links must not lead out of it.
+    """Return a path in a volume, created if missing; links must not lead out of it.
 
-    The path has no links; whoever mounts it must not follow any that are put there later.
+    The path has no links; mounting it must not follow links that are put there later.
     """
     inside = _inside(volume, sub_path)
     real = volume.resolve()
@@ -381,7 +381,7 @@ def _outside(sub_path: str, error: OSError) -> OSError | ConfigurationError:
 def write_hosts(
     directory: Path, pod: Object, addresses: Sequence[str], cluster_domain: str
 ) -> Mount:
-    """Write a pod's /etc/hosts; return what containers mount of it."""
+    """Write a pod's /etc/hosts; return its mounts for containers."""
     spec = pod["spec"]
     if spec.get("hostNetwork"):
         lines = [_HOST_NETWORK, Path("/etc/hosts").read_text()]
@@ -400,14 +400,14 @@ def write_hosts(
 
 
 def remove_volumes(directory: Path) -> None:
-    """Take away the volumes of a pod that has ended, what it mounted first; OSError."""
+    """Remove the volumes of a pod that has ended, unmounting first; OSError."""
     _check_drivers_done(directory)
     mount_table.take_away(directory)
     remove_tree(directory / "volumes")
 
 
 def remove(directory: Path) -> None:
-    """Take away all of a pod that is on the disk; what it mounted first. OSError."""
+    """Remove the directory of a pod, unmounting first; OSError."""
     _check_drivers_done(directory)
     mount_table.take_away(directory)
     remove_tree(directory)

@@ -1,4 +1,4 @@
-"""Certificates that volumes show, signed for their pod by a signer that they name.
+"""Projected pod certificates, signed for their pod by a signer.
 
     key ─► PodCertificateRequest ─► a signer answers ─► key and chain, until `beginRefreshAt`
                                                         └► then once more, with another key
@@ -41,7 +41,7 @@ _KEYS: Final[Mapping[str, Callable[[], _Key]]] = {
     "ED25519": ed25519.Ed25519PrivateKey.generate,
 }
 _NAME_MAX: Final = 240
-"""Of a pod's name in that of its requests: the server adds five characters."""
+"""The maximum length of a pod's name in that of its requests: the server adds five characters."""
 _RETRY_S: Final = 10.0
 _RETRY_MAX_S: Final = 300.0
 _DEFAULT_S: Final = 86400
@@ -61,7 +61,7 @@ class Credential:
     chain: bytes
     """PEM, the leaf first."""
     refresh_s: float
-    """Since 1970: when another is asked for."""
+    """When another one is requested, since 1970."""
     ends_s: float
 
 
@@ -73,14 +73,14 @@ class _CertificateSource:
     request: str = ""
     """Name of the request that is under way; empty: none is."""
     key: bytes = b""
-    """Of that request."""
+    """The private key of that request."""
     again_s: float = 0.0
-    """When another may be made."""
+    """When another request may be made."""
     problem: str = ""
     is_denied: bool = False
 
     def is_good(self, now_s: float) -> bool:
-        """Whether there is a certificate that has not ended."""
+        """Whether there is a valid certificate."""
         return self.current is not None and now_s < self.current.ends_s
 
 
@@ -91,7 +91,7 @@ class PodCertificates:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         node: Callable[[], Object],
         on_change: Callable[[str], None],
@@ -99,11 +99,11 @@ class PodCertificates:
         """node: returns its object; on_change: called with the uid of a pod that was answered."""
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._node = node
         self._on_change = on_change
-        self._wanted: dict[_SourceKey, _CertificateSource] = {}
+        self._states: dict[_SourceKey, _CertificateSource] = {}
         self._back_off = FailureBackOff(clock, _RETRY_S, _RETRY_MAX_S)
         self._informer: Informer | None = None
         self._task: asyncio.Task[None] | None = None
@@ -115,39 +115,39 @@ class PodCertificates:
         """
         self._follow()
         key = (pod["metadata"]["uid"], volume, number)
-        wanted = self._wanted.setdefault(key, _CertificateSource())
+        state = self._states.setdefault(key, _CertificateSource())
         try:
-            await self._advance(pod, key, wanted, source)
+            await self._advance(pod, key, state, source)
         except (ApiError, UnreachableError) as error:
-            if not wanted.is_good(self._clock.now_s()):
+            if not state.is_good(self._clock.now_s()):
                 raise
-            wanted.again_s = self._clock.now_s() + self._back_off.next_s(key)
+            state.again_s = self._clock.now_s() + self._back_off.next_s(key)
             text = "a certificate of a pod was not renewed"
             self._logger.warning(text, pod=key[0], volume=volume, error=str(error))
-        if wanted.current is not None and wanted.is_good(self._clock.now_s()):
-            return wanted.current
+        if state.current is not None and state.is_good(self._clock.now_s()):
+            return state.current
         signer = source["signerName"]
-        raise ConfigurationError(wanted.problem or f"signer {signer} has not answered yet")
+        raise ConfigurationError(state.problem or f"signer {signer} has not answered yet")
 
     async def _advance(
-        self, pod: Object, key: _SourceKey, wanted: _CertificateSource, source: Object
+        self, pod: Object, key: _SourceKey, state: _CertificateSource, source: Object
     ) -> None:
-        """Take an answer that came, and ask where it is time to; ApiError, UnreachableError."""
-        if wanted.request:
-            await self._look(pod, key, wanted)
-        now_s, current = self._clock.now_s(), wanted.current
+        """Take the answer to a request, or make a new one if due; ApiError, UnreachableError."""
+        if state.request:
+            await self._look(pod, key, state)
+        now_s, current = self._clock.now_s(), state.current
         is_due = current is None or current.refresh_s <= now_s
-        if is_due and not wanted.request and not wanted.is_denied and wanted.again_s <= now_s:
-            await self._ask(pod, wanted, source)
+        if is_due and not state.request and not state.is_denied and state.again_s <= now_s:
+            await self._ask(pod, state, source)
 
     def forget(self, uid: str) -> None:
         """Keep the keys of a pod no longer."""
-        for key in [key for key in self._wanted if key[0] == uid]:
-            del self._wanted[key]
+        for key in [key for key in self._states if key[0] == uid]:
+            del self._states[key]
             self._back_off.forget(key)
 
     async def close(self) -> None:
-        """Wait for no signer any more."""
+        """Stop waiting for signers."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -160,7 +160,7 @@ class PodCertificates:
             self._api,
             POD_CERTIFICATE_REQUESTS,
             self._clock,
-            self._chance,
+            self._random,
             self._logger,
             fields=fields,
         )
@@ -173,14 +173,14 @@ class PodCertificates:
         name = (new or old or {})["metadata"]["name"]
         if new is not None and _answer(new) is None:
             return
-        for (uid, _, _), wanted in list(self._wanted.items()):
+        for (uid, _, _), wanted in list(self._states.items()):
             if wanted.request == name:
                 self._on_change(uid)
 
-    async def _ask(self, pod: Object, wanted: _CertificateSource, source: Object) -> None:
+    async def _ask(self, pod: Object, state: _CertificateSource, source: Object) -> None:
         meta = pod["metadata"]
         account = pod["spec"].get("serviceAccountName") or "default"
-        found = await self._api.get(SERVICE_ACCOUNTS, meta["namespace"], account)
+        service_account = await self._api.get(SERVICE_ACCOUNTS, meta["namespace"], account)
         key, request = await asyncio.to_thread(_key_and_request, source["keyType"])
         node = self._node()["metadata"]
         owner = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": meta["uid"]}
@@ -189,7 +189,7 @@ class PodCertificates:
             "podName": meta["name"],
             "podUID": meta["uid"],
             "serviceAccountName": account,
-            "serviceAccountUID": found["metadata"]["uid"],
+            "serviceAccountUID": service_account["metadata"]["uid"],
             "nodeName": node["name"],
             "nodeUID": node["uid"],
             "maxExpirationSeconds": source.get("maxExpirationSeconds") or _DEFAULT_S,
@@ -197,7 +197,7 @@ class PodCertificates:
         }
         if annotations := source.get("userAnnotations"):
             spec["unverifiedUserAnnotations"] = annotations
-        made = await self._api.create(
+        created = await self._api.create(
             POD_CERTIFICATE_REQUESTS,
             meta["namespace"],
             {
@@ -210,26 +210,26 @@ class PodCertificates:
                 "spec": spec,
             },
         )
-        wanted.request, wanted.key, wanted.problem = made["metadata"]["name"], key, ""
+        state.request, state.key, state.problem = created["metadata"]["name"], key, ""
 
-    async def _look(self, pod: Object, key: _SourceKey, wanted: _CertificateSource) -> None:
+    async def _look(self, pod: Object, key: _SourceKey, state: _CertificateSource) -> None:
         """Take the answer to a request, if there is one."""
-        found = await self._request(pod["metadata"]["namespace"], wanted.request)
+        found = await self._request(pod["metadata"]["namespace"], state.request)
         answer = None if found is None else _answer(found)
         if found is not None and answer is None:
             return
         if found is not None and answer is not None and answer["type"] == _ISSUED:
-            wanted.current = _credential(wanted.key, found["status"])
+            state.current = _credential(state.key, found["status"])
             self._back_off.forget(key)
         elif answer is not None:
             reason, text = answer.get("reason", ""), answer.get("message", "")
-            wanted.problem = f"request {wanted.request} {answer['type']}: {reason}: {text}"
-            wanted.is_denied = answer["type"] == _DENIED
-            wanted.again_s = self._clock.now_s() + self._back_off.next_s(key)
-        wanted.request, wanted.key = "", b""  # answered, or cleaned up
+            state.problem = f"request {state.request} {answer['type']}: {reason}: {text}"
+            state.is_denied = answer["type"] == _DENIED
+            state.again_s = self._clock.now_s() + self._back_off.next_s(key)
+        state.request, state.key = "", b""  # answered, or cleaned up
 
     async def _request(self, namespace: str, name: str) -> Object | None:
-        """Return a request, None: there is none any more; ApiError."""
+        """Return a request, None: it no longer exists; ApiError."""
         if self._informer is not None:
             known = self._informer.store.get(f"{namespace}/{name}")
             if known is not None and _answer(known) is not None:

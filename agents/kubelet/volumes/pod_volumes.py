@@ -1,4 +1,4 @@
-"""Sets up the volumes of pods, and renews what the API holds of them.
+"""Sets up the volumes of pods, and updates those with contents from the API.
 
     places = await volumes.set_up(pod, directory, addresses, objects)    name → (path, read only)
     await volumes.renew(pod, directory, addresses)              config maps, secrets, tokens
@@ -52,7 +52,7 @@ class VolumeError(Exception):
     """A volume cannot be had."""
 
     def __init__(self, text: str, reason: str = "FailedMount") -> None:
-        """text, reason: of the event that tells of it."""
+        """text, reason: of the event that reports it."""
         super().__init__(text)
         self.reason = reason
 
@@ -64,7 +64,7 @@ def _not_set_up(name: str, problem: Exception) -> VolumeError:
 
 
 class _Written:
-    """What is known of the volumes of one pod."""
+    """The state of a pod's volumes."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
@@ -74,7 +74,7 @@ class _Written:
         self.local: dict[str, tuple[str, Path]] = {}
         """Claims and paths of volumes of the node itself, by name."""
         self.is_outdated = False
-        """Whether something else that they show changed since it was read."""
+        """Whether another object that they show has changed since it was read."""
 
 
 class PodVolumes:
@@ -84,32 +84,32 @@ class PodVolumes:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         allocatable: Mapping[str, str],
         node: Callable[[], Object],
         on_change: Callable[[str], None],
         csi: CsiNode,
     ) -> None:
-        """Read with the node's API, as the node whose object is returned.
+        """Read objects by the node's API client; node: returns the Node.
 
         on_change: called with the uid of a pod that is stale.
         """
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._allocatable = allocatable
         self._written: dict[str, _Written] = {}  # by uid
         self._on_change = on_change
-        self._watched = WatchedObjects(api, clock, chance, logger, self._changed)
-        self._tokens = ServiceTokens(api, clock, chance)
+        self._watched = WatchedObjects(api, clock, random, logger, self._changed)
+        self._tokens = ServiceTokens(api, clock, random)
         self._claims = Claims(api)
         self._csi = csi
-        self._bundles = TrustBundles(api, clock, chance, logger, self._changed)
-        self._certificates = PodCertificates(api, clock, chance, logger, node, self._changed)
+        self._bundles = TrustBundles(api, clock, random, logger, self._changed)
+        self._certificates = PodCertificates(api, clock, random, logger, node, self._changed)
 
     async def close(self) -> None:
-        """Hear of changes no more."""
+        """Stop following changes."""
         for each in (self._watched, self._bundles, self._certificates):
             await each.close()
 
@@ -124,8 +124,8 @@ class PodVolumes:
         """Return where the volumes of a pod are; VolumeError, PendingError, ApiError."""
         paths = {}
         pending: list[PendingError] = []
-        known = self._written.setdefault(pod["metadata"]["uid"], _Written())
-        async with known.lock:
+        written = self._written.setdefault(pod["metadata"]["uid"], _Written())
+        async with written.lock:
             for volume in pod["spec"].get("volumes") or ():
                 name = volume["name"]
                 if "image" in volume:
@@ -138,7 +138,7 @@ class PodVolumes:
                     pending.append(error)  # meanwhile the others
                 except (ConfigurationError, OSError, StepError) as error:
                     raise _not_set_up(name, error) from error
-            known.fields = files.changing_fields(pod)
+            written.fields = files.changing_fields(pod)
         if pending:
             raise min(pending, key=lambda each: each.after_s)
         return paths
@@ -157,14 +157,14 @@ class PodVolumes:
         return stats
 
     def is_stale(self, pod: Object) -> bool:
-        """Whether a pod's volumes show what is not so any more."""
+        """Whether a pod's volumes show outdated contents."""
         known = self._written.get(pod["metadata"]["uid"])
         if known is None:
             return bool(files.changing_fields(pod))
         return known.is_outdated or files.changing_fields(pod) != known.fields
 
     async def renew(self, pod: Object, directory: Path, addresses: Addresses) -> None:
-        """Write what changed of the volumes whose contents the API holds."""
+        """Rewrite the volumes whose objects have changed."""
         volumes = pod["spec"].get("volumes") or ()
         if self._csi.volumes.of_pod(pod["metadata"]["uid"]) or any(map(_is_held, volumes)):
             objects = await self.objects(pod, are_fresh=False)
@@ -182,21 +182,23 @@ class PodVolumes:
         """Return the config maps and secrets that a pod refers to.
 
         Those of its volumes are watched from now on. are_fresh: whether they are read in any case,
-        and not taken as their watches told them.
+        and not read from their watches.
         """
         namespace, uid = pod["metadata"]["namespace"], pod["metadata"]["uid"]
         shown = volume_references(pod)
         written = self._written.setdefault(uid, _Written())
         written.is_outdated = False
         self._watched.follow(uid, {(kind, namespace, name) for kind, name in shown})
-        found: dict[tuple[str, str], Object | None] = {}
+        objects: dict[tuple[str, str], Object | None] = {}
         try:
             for kind, name in sorted(references(pod) if are_fresh else shown):
-                found[kind, name] = await self._object((kind, namespace, name), is_fresh=are_fresh)
+                objects[kind, name] = await self._object(
+                    (kind, namespace, name), is_fresh=are_fresh
+                )
         except BaseException:
             written.is_outdated = True
             raise
-        return found
+        return objects
 
     async def _object(self, key: tuple[str, str, str], *, is_fresh: bool) -> Object | None:
         if not is_fresh:
@@ -227,10 +229,10 @@ class PodVolumes:
         context = pod["spec"].get("securityContext") or {}
         group = context.get("fsGroup")
         if _is_held(volume):
-            asked = await self._asked(pod, volume)
+            asked = await self._requested_files(pod, volume)
             contents = files.contents(pod, volume, objects, addresses, asked, self._allocatable)
-            made = await asyncio.to_thread(directories.written, directory, volume, contents, group)
-            return made, True
+            path = await asyncio.to_thread(directories.written, directory, volume, contents, group)
+            return path, True
         if "hostPath" in volume:
             return await asyncio.to_thread(directories.host_path, volume["hostPath"]), False
         if "csi" in volume:
@@ -238,14 +240,14 @@ class PodVolumes:
             return await self._inline(pod, volume, group), is_read_only
         is_read_only, takes_group = False, True
         if "persistentVolumeClaim" in volume or "ephemeral" in volume:
-            made, is_read_only, takes_group = await self._claimed(pod, volume, group)
+            path, is_read_only, takes_group = await self._claimed(pod, volume, group)
         else:
             size = memory_volume_bytes(pod, volume, self._allocatable)
-            made = await asyncio.to_thread(directories.empty_directory, directory, volume, size)
+            path = await asyncio.to_thread(directories.empty_directory, directory, volume, size)
         if group is not None and takes_group and not is_read_only:
             policy = context.get("fsGroupChangePolicy") or "Always"
-            await asyncio.to_thread(directories.give_to_group, made, group, policy)
-        return made, is_read_only
+            await asyncio.to_thread(directories.give_to_group, path, group, policy)
+        return path, is_read_only
 
     async def _claimed(
         self, pod: Object, volume: Object, group: int | None
@@ -303,21 +305,21 @@ class PodVolumes:
         # Of a device what the driver has put there, which may be a link to it.
         return await asyncio.to_thread(path.resolve) if volume.is_block else path
 
-    async def _asked(self, pod: Object, volume: Object) -> dict[str, bytes]:
+    async def _requested_files(self, pod: Object, volume: Object) -> dict[str, bytes]:
         """Return what a volume shows of what others answer, by path; ConfigurationError."""
         uid, name = pod["metadata"]["uid"], volume["name"]
-        found: dict[str, bytes] = {}
+        files_by_path: dict[str, bytes] = {}
         for number, each in enumerate((volume.get("projected") or {}).get("sources") or ()):
             if token := each.get("serviceAccountToken"):
-                found[token["path"]] = await self._tokens.token(pod, name, token)
+                files_by_path[token["path"]] = await self._tokens.token(pod, name, token)
             if bundle := each.get("clusterTrustBundle"):
-                found[bundle["path"]] = await self._bundles.anchors(uid, bundle)
+                files_by_path[bundle["path"]] = await self._bundles.anchors(uid, bundle)
             if source := each.get("podCertificate"):
                 signed = await self._certificates.credential(pod, name, number, source)
-                found |= files.of_certificate(source, signed.key, signed.chain)
-        return found
+                files_by_path |= files.of_certificate(source, signed.key, signed.chain)
+        return files_by_path
 
 
 def _is_held(volume: Object) -> bool:
-    """Whether the API holds the contents of a volume."""
+    """Whether the contents of a volume come from the API."""
     return any(kind in volume for kind in files.FROM_API)

@@ -1,6 +1,6 @@
-"""Tokens of service accounts that volumes show, each for one pod.
+"""Projected tokens of service accounts, each for one pod.
 
-A token is asked for anew after 80 % of its life, or a day.
+A token is renewed after 80 % of its life, or a day.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,19 +22,18 @@ _USED: Final = 0.8
 class _Token(NamedTuple):
     text: str
     expires: str
-    """As its answer says."""
+    """The expiry, in the format of the answer."""
     until_s: float
-    """When another is asked for."""
+    """When it is to be renewed."""
 
 
 class ServiceTokens:
     """The tokens of one node's pods."""
 
-    def __init__(self, api: Api, clock: Clock, chance: Callable[[], float]) -> None:
-        """Ask with the node's API."""
+    def __init__(self, api: Api, clock: Clock, random: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._tokens: dict[tuple[str, str, str], _Token] = {}
 
     async def token(self, pod: Object, volume: str, source: Object) -> bytes:
@@ -43,14 +42,17 @@ class ServiceTokens:
         return found.text.encode()
 
     async def for_driver(self, pod: Object, driver: str, requests: Sequence[Object]) -> str:
-        """Return what the driver of a volume is told of its pod's tokens, as JSON; ApiError."""
-        told = {}
+        """Return the tokens of a pod for the driver of a volume, as JSON; ApiError."""
+        tokens_by_audience = {}
         for each in requests:
             audience = each.get("audience") or ""
             key = (pod["metadata"]["uid"], f"csi/{driver}", audience)
             token = await self._token(pod, key, each)
-            told[audience] = {"token": token.text, "expirationTimestamp": token.expires}
-        return orjson.dumps(told).decode()
+            tokens_by_audience[audience] = {
+                "token": token.text,
+                "expirationTimestamp": token.expires,
+            }
+        return orjson.dumps(tokens_by_audience).decode()
 
     async def _token(self, pod: Object, key: tuple[str, str, str], source: Object) -> _Token:
         now_s = self._clock.now_s()
@@ -80,5 +82,5 @@ class ServiceTokens:
         status = answer["status"]
         ends_s = parse_time(status["expirationTimestamp"]).seconds
         life_s = min((ends_s - now_s) * _USED, _DAY_S)
-        until_s = now_s + life_s - 10 * self._chance()
+        until_s = now_s + life_s - 10 * self._random()
         return _Token(status["token"], status["expirationTimestamp"], until_s)

@@ -1,10 +1,10 @@
-"""ClusterTrustBundles that volumes show: the certificates of one, or of all of a signer.
+"""Projected ClusterTrustBundles: the certificates of one, or of all of a signer.
 
     {"name": "example.com:roots:v1", "path": "ca.pem"}
     {"signerName": "example.com/roots", "labelSelector": {}, "path": "ca.pem"}
 
-Certificates of several bundles are told once each, in the order of their bytes, and nothing else of
-the PEM. All bundles are followed from the first pod on that shows one.
+Certificates of several bundles are written once each, in the order of their bytes, without other
+contents of the PEM. All bundles are followed from the first pod on that uses one.
 """
 
 import asyncio
@@ -34,12 +34,12 @@ class TrustBundles:
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         on_change: Callable[[str], None],
     ) -> None:
         """on_change: called with the uid of each pod that shows bundles, when one changed."""
-        self._informer = Informer(api, CLUSTER_TRUST_BUNDLES, clock, chance, logger)
+        self._informer = Informer(api, CLUSTER_TRUST_BUNDLES, clock, random, logger)
         self._informer.on_change(self._changed)
         self._on_change = on_change
         self._users: set[str] = set()
@@ -58,15 +58,15 @@ class TrustBundles:
             raise ConfigurationError("the cluster's trust bundles are not known yet") from error
         found = list(self._selected(source))
         if not found and not source.get("optional"):
-            raise ConfigurationError(f"no ClusterTrustBundle {_shown(source)} was found")
+            raise ConfigurationError(f"no ClusterTrustBundle {_pem_of(source)} was found")
         return anchors_of(each["spec"]["trustBundle"] for each in found)
 
     def forget(self, uid: str) -> None:
-        """Tell a pod of no more changes."""
+        """Stop following for a pod."""
         self._users.discard(uid)
 
     async def close(self) -> None:
-        """Follow them no more."""
+        """Stop following."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -102,7 +102,7 @@ def anchors_of(bundles: Iterable[str]) -> bytes:
     return "".join(ssl.DER_cert_to_PEM_cert(each) for each in sorted(found)).encode()
 
 
-def _shown(source: Object) -> str:
+def _pem_of(source: Object) -> str:
     if name := source.get("name"):
         return f'"{name}"'
     return f'of signer "{source.get("signerName", "")}" that the labelSelector selects'

@@ -1,4 +1,4 @@
-"""How full a volume of a pod is, as its driver or its file system says."""
+"""The usage of a pod's volume, from its driver or its file system."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """What a volume has of something."""
+    """The usage of a resource of a volume."""
 
     available: int
     total: int
@@ -14,19 +14,19 @@ class Usage(NamedTuple):
 
 
 class Fill(NamedTuple):
-    """How full a volume is; None: nobody says."""
+    """The usage of a volume; None: unknown."""
 
     bytes: Usage | None
     inodes: Usage | None
 
 
 class VolumeStats(NamedTuple):
-    """How full a volume of a pod is."""
+    """The usage of a pod's volume."""
 
     name: str
-    """As the pod names it."""
+    """The volume's name in the pod."""
     claim: str
-    """To which it is bound; empty: it is inline."""
+    """The claim that it is bound to; empty: it is inline."""
     fill: Fill
 
 

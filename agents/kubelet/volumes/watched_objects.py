@@ -1,12 +1,12 @@
-"""The config maps and secrets that volumes of a node's pods show, each by a watch of its own.
+"""The config maps and secrets of a node's volumes, each by a watch of its own.
 
     watched.follow(uid, {("ConfigMap", "default", "settings")})     from now on
-    watched.get(("ConfigMap", "default", "settings"))               as its watch told it last
+    watched.get(("ConfigMap", "default", "settings"))               its last state of the watch
     watched.forget(uid)                                             the pod is gone
 
 A node may read what its pods refer to and nothing else, so there is a watch for each name, which
 ends with the last pod that uses it. What is immutable is not watched any longer than until it is
-known. Who follows an object is told when it differs from what was read of it last.
+known. Followers of an object are notified when it differs from what was read last.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ RESOURCES: Final[dict[str, ResourceType]] = {"ConfigMap": CONFIG_MAPS, "Secret":
 
 
 class NotKnownError(Exception):
-    """The watch of an object has not told of it yet."""
+    """The watch of an object has not returned it yet."""
 
 
 class _Watched:
@@ -39,16 +39,16 @@ class _Watched:
         self.is_known = False
         self.object: Object | None = None
         self.read_version: str | None = None
-        """Of the state that was read last; empty: there was no such object; None: none was read."""
+        """The version that was read last; empty: it did not exist; None: not read."""
         self.task: asyncio.Task[None] | None = None
         self._on_change = on_change
 
     def replace(self, objects: list[Object], resource_version: str) -> None:
-        """Take what there is."""
+        """Replace all objects."""
         self._set(objects[0] if objects else None)
 
     def apply(self, events: list[Event]) -> None:
-        """Take changes."""
+        """Apply changes."""
         for kind, obj in events:
             if kind != "BOOKMARK":
                 self._set(None if kind == "DELETED" else obj)
@@ -63,20 +63,20 @@ class _Watched:
 
 
 class WatchedObjects:
-    """What the volumes of one node's pods show; all of it belongs to one loop."""
+    """The objects that volumes of one node's pods show; used on one loop."""
 
     def __init__(
         self,
         api: Api,
         clock: Clock,
-        chance: Callable[[], float],
+        random: Callable[[], float],
         logger: Logger,
         on_change: Callable[[str], None],
     ) -> None:
         """on_change: called with the uid of each pod that follows an object that changed."""
         self._api = api
         self._clock = clock
-        self._chance = chance
+        self._random = random
         self._logger = logger
         self._on_change = on_change
         self._watched: dict[Key, _Watched] = {}
@@ -84,7 +84,7 @@ class WatchedObjects:
         self._ending: set[asyncio.Task[None]] = set()
 
     def follow(self, uid: str, keys: Collection[Key]) -> None:
-        """Tell of changes of these objects for a pod, and of no others."""
+        """Follow exactly these objects for a pod."""
         before = self._of_pod.get(uid, set())
         for key in before.difference(keys):
             self._let_go(uid, key)
@@ -96,18 +96,18 @@ class WatchedObjects:
             self._of_pod.pop(uid, None)
 
     def forget(self, uid: str) -> None:
-        """Follow nothing for a pod."""
+        """Stop following for a pod."""
         self.follow(uid, ())
 
     def get(self, key: Key) -> Object | None:
-        """Return an object as its watch told it, None: there is none; NotKnownError."""
+        """Return an object in its last watched state, None: it does not exist; NotKnownError."""
         watched = self._watched.get(key)
         if watched is None or not watched.is_known:
             raise NotKnownError
         return watched.object
 
     def note(self, key: Key, obj: Object | None) -> None:
-        """Remember what was read of an object: nobody is told of this state again."""
+        """Remember what was read of an object, so that this state is not reported again."""
         if (watched := self._watched.get(key)) is not None:
             watched.read_version = version_of(obj)
 
@@ -127,7 +127,7 @@ class WatchedObjects:
                 RESOURCES[kind],
                 watched,
                 self._clock,
-                self._chance,
+                self._random,
                 self._logger,
                 namespace=namespace,
                 fields=f"metadata.name={name}",

@@ -1,4 +1,4 @@
-"""custom.metrics.k8s.io and external.metrics.k8s.io, from Prometheus' text.
+"""custom.metrics.k8s.io and external.metrics.k8s.io, from Prometheus' text format.
 
 rules          which metrics there are, and of what they are made
 scraper        reads pods; page_reader: reads pages that the file of rules names

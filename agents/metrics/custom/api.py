@@ -45,7 +45,7 @@ class CustomApi:
         pages: PageReader,
         stores: Mapping[str, ObjectStore],
     ) -> None:
-        """Serve what is read of objects; stores: those there are, by resource."""
+        """Serve the metrics of objects; stores: existing objects, by resource."""
         self._rules = rules
         self._scraper = scraper
         self._pages = pages
@@ -53,11 +53,11 @@ class CustomApi:
 
     @property
     def is_large(self) -> bool:
-        """Whether an answer may take long; it may be made in a thread."""
+        """Whether an answer may take long; then it may be made in a thread."""
         return bool(self._rules.objects) or len(self._stores[PODS]) > OBJECTS_MANY
 
     def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         try:
             return answer(self._answer(method, path, query, accept))
         except ApiError as error:
@@ -98,9 +98,9 @@ class CustomApi:
         }
 
     def _values(
-        self, version: str, resource: str, place: tuple[str, str, str], query: Query
+        self, version: str, resource: str, scope: tuple[str, str, str], query: Query
     ) -> Object:
-        namespace, name, metric = place
+        namespace, name, metric = scope
         of_pods = resource == PODS
         rules = self._rules
         rule = rules.metrics.get(metric) if of_pods else rules.objects.get((resource, metric))
@@ -113,7 +113,7 @@ class CustomApi:
             if of_pods
             else self._pages.values(rule, namespace, of_samples).get
         )
-        chosen = self._chosen(resource, namespace, name, selector_of(query, "labelSelector"))
+        chosen = self._select(resource, namespace, name, selector_of(query, "labelSelector"))
         items = [
             _item(version, resource, each, metric, found)
             for each in chosen
@@ -129,10 +129,10 @@ class CustomApi:
             "items": items,
         }
 
-    def _chosen(
+    def _select(
         self, resource: str, namespace: str, name: str, selector: Selector
     ) -> Sequence[Object]:
-        """Return the objects that are asked for."""
+        """Return the requested objects."""
         store = self._stores[resource]
         if name != "*":
             one = store.get(f"{namespace}/{name}")
@@ -148,7 +148,7 @@ class CustomApi:
         return sorted(found, key=lambda each: str(each["metadata"]["name"]))
 
 
-def _item(version: str, resource: str, of: Object, metric: str, found: Value) -> Object:
+def _item(version: str, resource: str, of: Object, metric: str, value: Value) -> Object:
     meta = of["metadata"]
     kind = built_in.PODS if resource == PODS else OBJECTS[resource].resource
     item: Object = {
@@ -158,10 +158,10 @@ def _item(version: str, resource: str, of: Object, metric: str, found: Value) ->
             "name": meta["name"],
             "apiVersion": f"{kind.group}/{kind.version}",
         },
-        "timestamp": time_text(found.time_s),
-        "value": quantity_of(found.value),
+        "timestamp": time_text(value.time_s),
+        "value": quantity_of(value.value),
     }
-    window = {} if not found.window_s else {"window": max(round(found.window_s), 1)}
+    window = {} if not value.window_s else {"window": max(round(value.window_s), 1)}
     if version == "v1beta1":
         return {**item, "metricName": metric, **window}
     if window:

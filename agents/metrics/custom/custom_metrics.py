@@ -1,4 +1,4 @@
-"""All that one file of rules asks for: its readers, and the APIs that serve what they read.
+"""The readers and APIs of one file of rules.
 
 custom = CustomMetrics(rules, informers, clock, logger, every_s)
 custom.apis                                    by the path of their group
@@ -28,7 +28,6 @@ class CustomMetrics:
     def __init__(
         self, rules: Rules, informers: Informers, clock: Clock, logger: Logger, every_s: float
     ) -> None:
-        """Read nothing yet."""
         pods = informers.of(PODS)
         named = {resource for resource, _ in rules.objects}
         self._objects: Final = [informers.of(OBJECTS[each].resource) for each in sorted(named)]
@@ -43,7 +42,7 @@ class CustomMetrics:
             self.apis[f"/apis/{external_api.GROUP}"] = ExternalApi(rules, self._pages)
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._pages.start()
         for each in self._objects:
             await each.synced()

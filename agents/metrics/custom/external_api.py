@@ -1,4 +1,4 @@
-"""external.metrics.k8s.io: what is measured outside of the cluster.
+"""external.metrics.k8s.io: metrics from outside of the cluster.
 
     /apis/external.metrics.k8s.io/v1beta1/namespaces/NAMESPACE/METRIC?labelSelector=queue=mail
 
@@ -32,7 +32,7 @@ class ExternalApi:
     """Serves the only version."""
 
     def __init__(self, rules: Rules, pages: PageReader) -> None:
-        """Serve what is read of pages."""
+        """Serve the metrics of pages."""
         self._rules = rules
         self._pages = pages
 
@@ -42,7 +42,7 @@ class ExternalApi:
         return True
 
     def answer(self, method: str, path: str, query: Query, accept: str) -> WholeAnswer:
-        """Answer a request of somebody who may read what is asked for."""
+        """Answer an authorized request."""
         try:
             return answer(self._answer(method, path, query, accept))
         except ApiError as error:

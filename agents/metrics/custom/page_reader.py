@@ -1,4 +1,4 @@
-"""Reads the pages of Prometheus' text that the file of rules names: what is no pod's.
+"""Reads the pages in Prometheus' text format that the file of rules names, other than pods'.
 
     pages = PageReader(rules, clock, logger, PageOptions())
     pages.start();  …;  await pages.stop()
@@ -26,13 +26,13 @@ from kvstack.apimachinery.objects.labels import Selector
 from kvstack.component.logger import Logger
 
 SERIES_MAX: Final = 10_000
-"""Of one sample of one page."""
+"""The maximum number of series of a sample of a page."""
 _HEADERS: Final = (("Accept", "text/plain;version=0.0.4"), ("User-Agent", "kvstack-metrics"))
 
 
 @dataclass(frozen=True, slots=True)
 class PageOptions:
-    """How often, and how much."""
+    """Intervals and limits."""
 
     every_s: float = 15.0
     timeout_s: float = 10.0
@@ -43,7 +43,6 @@ class PageReader:
     """Reads all pages of a file."""
 
     def __init__(self, rules: Rules, clock: Clock, logger: Logger, options: PageOptions) -> None:
-        """Read nothing yet."""
         self._pages = rules.pages
         self._options = options
         named = (*rules.objects.values(), *rules.external.values())
@@ -53,7 +52,7 @@ class PageReader:
         self._context = ssl.create_default_context() if is_tls else None
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         self._rounds.start()
 
     async def stop(self) -> None:

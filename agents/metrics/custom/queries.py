@@ -1,4 +1,4 @@
-"""What the APIs of custom and external metrics read from queries, and how they write values."""
+"""Query parameters and values of the custom and external metrics APIs."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias

@@ -1,9 +1,9 @@
-"""The last two readings of each source of Prometheus' text, and what metrics are by them.
+"""The last two readings of each source, and the metrics computed from them.
 
     await readings.take("default/web", uid, text)
     readings.value("default/web", rule, matches)      the sum of the series that match
     readings.by_label("ingress", rule, matches, "service")      the sum for each value of a label
-    readings.series("queue", rule, matches)           each of them by itself
+    readings.series("queue", rule, matches)           each series with its labels
 
 Of a rate there is a value from the second reading on; a counter that begins anew has none in that
 round. Who says what a page holds may be anybody: samples that no rule names are not kept, and those
@@ -29,16 +29,16 @@ _VALUE_MAX: Final = 1e15
 
 
 class Value(NamedTuple):
-    """What a metric is now."""
+    """The current value of a metric."""
 
     value: float
     time_s: float
     window_s: float
-    """That a rate is of; 0: it is no rate."""
+    """The window of a rate; 0: not a rate."""
 
 
 class _Scrape(NamedTuple):
-    """What one reading of a source told."""
+    """One reading of a source."""
 
     uid: str
     time_s: float
@@ -47,7 +47,7 @@ class _Scrape(NamedTuple):
 
 
 class Readings:
-    """Those of one kind of sources."""
+    """The readings of one kind of sources."""
 
     def __init__(
         self, rules: Iterable[Rule], series_max: int, clock: Clock, logger: Logger, what: str
@@ -69,7 +69,7 @@ class Readings:
         self._lost &= kept
 
     async def take(self, key: str, uid: str, text: str) -> None:
-        """Take what a source told, in steps; raises ReadingError. uid: another one has no past."""
+        """Parse the text of a source, in steps; raises ReadingError. uid: a new one has no past."""
         values: dict[str, dict[Series, float]] = {}
         reader = PageReader(self._samples)
         for piece in pieces(text):
@@ -94,7 +94,7 @@ class Readings:
         self._taken.pop(key, None)
         if key not in self._lost:
             self._lost.add(key)
-            self._logger.warning(f"a {self._what} does not tell its metrics", key=key, error=why)
+            self._logger.warning(f"cannot read the metrics of a {self._what}", key=key, error=why)
 
     def value(self, key: str, rule: Rule, matches: Matches) -> Value | None:
         """Return a metric of a source; None: it is not known. matches: which series count."""
@@ -102,8 +102,8 @@ class Readings:
         if found is None:
             return None
         last, before = found
-        now = _chosen(last, rule, matches)
-        then = {} if before is None else _chosen(before, rule, matches)
+        now = _select(last, rule, matches)
+        then = {} if before is None else _select(before, rule, matches)
         sums = [sum(each.values()) if each else None for each in (now, then)]
         return _value(rule, last, sums[0], before, sums[1])
 
@@ -113,13 +113,13 @@ class Readings:
         if found is None:
             return {}
         last, before = found
-        then = {} if before is None else _sums(_chosen(before, rule, matches), label)
-        told: dict[str, Value] = {}
-        for name, now in _sums(_chosen(last, rule, matches), label).items():
+        then = {} if before is None else _sums(_select(before, rule, matches), label)
+        values: dict[str, Value] = {}
+        for name, now in _sums(_select(last, rule, matches), label).items():
             value = _value(rule, last, now, before, then.get(name))
             if value is not None:
-                told[name] = value
-        return told
+                values[name] = value
+        return values
 
     def series(self, key: str, rule: Rule, matches: Matches) -> list[tuple[Labels, Value]]:
         """Return a metric of each series of a source that has one."""
@@ -127,16 +127,16 @@ class Readings:
         if found is None:
             return []
         last, before = found
-        then = {} if before is None else _chosen(before, rule, matches)
-        told: list[tuple[Labels, Value]] = []
-        for series, now in sorted(_chosen(last, rule, matches).items()):
+        then = {} if before is None else _select(before, rule, matches)
+        values: list[tuple[Labels, Value]] = []
+        for series, now in sorted(_select(last, rule, matches).items()):
             value = _value(rule, last, now, before, then.get(series))
             if value is not None:
-                told.append((dict(series), value))
-        return told
+                values.append((dict(series), value))
+        return values
 
 
-def _chosen(taken: _Scrape, rule: Rule, matches: Matches) -> dict[Series, float]:
+def _select(taken: _Scrape, rule: Rule, matches: Matches) -> dict[Series, float]:
     """Return the series of a rule that match."""
     return {
         series: value

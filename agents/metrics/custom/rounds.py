@@ -1,4 +1,4 @@
-"""Something that is done again and again, whatever becomes of one round."""
+"""Periodic work that goes on after failures."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -13,7 +13,6 @@ class Rounds:
     def __init__(
         self, work: Callable[[], Awaitable[None]], every_s: float, clock: Clock, logger: Logger
     ) -> None:
-        """Do nothing yet."""
         self._work = work
         self._every_s = every_s
         self._clock = clock
@@ -21,7 +20,7 @@ class Rounds:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="readings")
 
     async def stop(self) -> None:

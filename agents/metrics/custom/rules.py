@@ -1,13 +1,13 @@
-"""Which metrics there are besides those of resources: the file of `kvstack metrics --custom`.
+"""The rules of custom metrics: the file of `kvstack metrics --custom`.
 
-    pages:                              texts of Prometheus that are no pod's
+    pages:                              pages in Prometheus' text format, other than pods'
       ingress: http://10.0.0.7:10254/metrics
     metrics:
     - name: http_requests_per_second    as custom.metrics.k8s.io serves it: of pods
-      sample: http_requests_total       as pods tell it
+      sample: http_requests_total       as pods expose it
       type: rate                        how fast it grows a second; value (the default): as it is
       labels: {code: "200"}             of the samples that count; all of them are added up
-    - name: requests_per_second         of Services or Ingresses, as a page tells it
+    - name: requests_per_second         of Services or Ingresses, as a page exposes it
       sample: ingress_requests_total
       type: rate
       of: ingresses.networking.k8s.io
@@ -40,7 +40,7 @@ from kvstack.component.errors import ConfigError
 Given: TypeAlias = Mapping[Any, Any]
 
 METRICS_MAX: Final = 100
-"""In each of the lists."""
+"""The maximum of each list."""
 PAGES_MAX: Final = 20
 _BYTES_MAX: Final = 1 << 20
 _NAME: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,252}")
@@ -61,7 +61,7 @@ class ObjectKind(NamedTuple):
 
     resource: ResourceType
     label: str
-    """That names one in a sample, unless a rule says otherwise."""
+    """The default label with the name of the object."""
 
 
 _INGRESSES: Final = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
@@ -69,11 +69,11 @@ OBJECTS: Final[Mapping[str, ObjectKind]] = {
     "services": ObjectKind(SERVICES, "service"),
     "ingresses.networking.k8s.io": ObjectKind(_INGRESSES, "ingress"),
 }
-"""By resource, as paths of custom.metrics.k8s.io have it; pods are apart."""
+"""By resource, as in paths of custom.metrics.k8s.io, without pods."""
 
 
 class Page(NamedTuple):
-    """Where a text of Prometheus is."""
+    """The URL of a page in Prometheus' format."""
 
     host: str
     port: int
@@ -89,7 +89,7 @@ class Rule(NamedTuple):
     is_rate: bool = False
     labels: Mapping[str, str] = {}
     page: str = ""
-    """Empty: pods tell it."""
+    """Empty: pods expose it."""
     namespace_label: str = ""
     name_label: str = ""
 
@@ -98,10 +98,10 @@ class Rules(NamedTuple):
     """All of them."""
 
     metrics: Mapping[str, Rule]
-    """Of pods, by name."""
+    """Rules of pods, by name."""
     allows_loopback: bool = False
     objects: Mapping[tuple[str, str], Rule] = {}
-    """Of other objects, by resource and name."""
+    """Rules of other objects, by resource and name."""
     external: Mapping[str, Rule] = {}
     pages: Mapping[str, Page] = {}
 
@@ -125,33 +125,33 @@ def load(path: str) -> Rules:
         raise ConfigError(f"--custom {path}: {error}") from error
 
 
-def parse(given: Any) -> Rules:  # noqa: ANN401 - of a file
+def parse(document: Any) -> Rules:  # noqa: ANN401 - of a file
     """Return what is said; ValueError names what is wrong."""
-    if not isinstance(given, dict):
+    if not isinstance(document, dict):
         raise ValueError("an object with metrics is wanted")  # noqa: TRY004
-    _check_members(given, _MEMBERS, "")
-    loopback = given.get("allowLoopback", False)
+    _check_members(document, _MEMBERS, "")
+    loopback = document.get("allowLoopback", False)
     if not isinstance(loopback, bool):
         raise ValueError(f"allowLoopback: {loopback!r}: true or false")  # noqa: TRY004
-    pages = _pages(given.get("pages", {}))
+    pages = _pages(document.get("pages", {}))
     pods: dict[str, Rule] = {}
     objects: dict[tuple[str, str], Rule] = {}
     external: dict[str, Rule] = {}
-    for place, each in _listed(given, "metrics"):
-        rule, resource = _metric(each, place, pages)
+    for field, each in _items(document, "metrics"):
+        rule, resource = _metric(each, field, pages)
         if resource:
-            _add(objects, (resource, rule.name), rule, place)
+            _add(objects, (resource, rule.name), rule, field)
         else:
-            _add(pods, rule.name, rule, place)
-    for place, each in _listed(given, "external"):
-        rule = _external(each, place, pages)
-        _add(external, rule.name, rule, place)
+            _add(pods, rule.name, rule, field)
+    for field, each in _items(document, "external"):
+        rule = _external(each, field, pages)
+        _add(external, rule.name, rule, field)
     if not pods and not objects and not external:
         raise ValueError("metrics, external: at least one in one of the lists")
     return Rules(pods, loopback, objects, external, pages)
 
 
-def _listed(given: Given, name: str) -> Sequence[tuple[str, Given]]:
+def _items(given: Given, name: str) -> Sequence[tuple[str, Given]]:
     """Return the objects of a list, with their places."""
     entries = given.get(name)
     if entries is None:
@@ -166,67 +166,67 @@ def _listed(given: Given, name: str) -> Sequence[tuple[str, Given]]:
     return [(f"{name}[{number}]", each) for number, each in enumerate(entries)]
 
 
-def _add(rules: dict[Any, Rule], key: object, rule: Rule, place: str) -> None:
+def _add(rules: dict[Any, Rule], key: object, rule: Rule, field: str) -> None:
     if key in rules:
-        raise ValueError(f"{place}.name: {rule.name} is there twice")
+        raise ValueError(f"{field}.name: {rule.name} is there twice")
     rules[key] = rule
 
 
-def _metric(given: Given, place: str, pages: Mapping[str, Page]) -> tuple[Rule, str]:
+def _metric(item: Given, field: str, pages: Mapping[str, Page]) -> tuple[Rule, str]:
     """Return a rule, and of which resource it is; empty: of pods."""
-    _check_members(given, _OF_METRIC, f"{place}.")
-    rule = _rule(given, place)
-    resource = given.get("of", "pods")
+    _check_members(item, _OF_METRIC, f"{field}.")
+    rule = _rule(item, field)
+    resource = item.get("of", "pods")
     if resource == "pods":
         for each in _OF_OBJECT_ALONE:
-            if each in given:
-                raise ValueError(f"{place}.{each}: pods tell their metrics themselves")
+            if each in item:
+                raise ValueError(f"{field}.{each}: pods expose their metrics themselves")
         return rule, ""
     if not isinstance(resource, str) or resource not in OBJECTS:
-        raise ValueError(f"{place}.of: {resource!r}: one of pods, {', '.join(OBJECTS)}")
+        raise ValueError(f"{field}.of: {resource!r}: one of pods, {', '.join(OBJECTS)}")
     found = rule._replace(
-        page=_page_of(given, place, pages),
-        namespace_label=_label(given, place, "namespaceLabel", "namespace"),
-        name_label=_label(given, place, "nameLabel", OBJECTS[resource].label),
+        page=_page_of(item, field, pages),
+        namespace_label=_label(item, field, "namespaceLabel", "namespace"),
+        name_label=_label(item, field, "nameLabel", OBJECTS[resource].label),
     )
     return found, resource
 
 
-def _external(given: Given, place: str, pages: Mapping[str, Page]) -> Rule:
-    _check_members(given, _OF_EXTERNAL, f"{place}.")
-    label = _label(given, place, "namespaceLabel", "") if "namespaceLabel" in given else ""
-    rule = _rule(given, place)
-    return rule._replace(page=_page_of(given, place, pages), namespace_label=label)
+def _external(given: Given, field: str, pages: Mapping[str, Page]) -> Rule:
+    _check_members(given, _OF_EXTERNAL, f"{field}.")
+    label = _label(given, field, "namespaceLabel", "") if "namespaceLabel" in given else ""
+    rule = _rule(given, field)
+    return rule._replace(page=_page_of(given, field, pages), namespace_label=label)
 
 
-def _rule(given: Given, place: str) -> Rule:
-    name, sample = given.get("name"), given.get("sample")
+def _rule(item: Given, field: str) -> Rule:
+    name, sample = item.get("name"), item.get("sample")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{place}.name: {name!r} is no name of a metric")
+        raise ValueError(f"{field}.name: invalid metric name {name!r}")
     if not isinstance(sample, str) or not _SAMPLE.fullmatch(sample):
-        raise ValueError(f"{place}.sample: {sample!r} is no name of a sample")
-    type_ = given.get("type", "value")
+        raise ValueError(f"{field}.sample: invalid sample name {sample!r}")
+    type_ = item.get("type", "value")
     if type_ not in _TYPES:
-        raise ValueError(f"{place}.type: {type_!r}: one of {', '.join(_TYPES)}")
-    labels = given.get("labels") or {}
+        raise ValueError(f"{field}.type: {type_!r}: one of {', '.join(_TYPES)}")
+    labels = item.get("labels") or {}
     if not isinstance(labels, dict) or not all(
         isinstance(each, str) for pair in labels.items() for each in pair
     ):
-        raise ValueError(f"{place}.labels: {labels!r}: texts by names")
+        raise ValueError(f"{field}.labels: {labels!r}: texts by names")
     return Rule(name, sample, type_ == "rate", labels)
 
 
-def _page_of(given: Given, place: str, pages: Mapping[str, Page]) -> str:
+def _page_of(given: Given, field: str, pages: Mapping[str, Page]) -> str:
     page = given.get("page")
     if not isinstance(page, str) or page not in pages:
-        raise ValueError(f"{place}.page: {page!r} is none of pages ({', '.join(pages)})")
+        raise ValueError(f"{field}.page: {page!r} is not one of pages ({', '.join(pages)})")
     return page
 
 
-def _label(given: Given, place: str, name: str, default: str) -> str:
+def _label(given: Given, field: str, name: str, default: str) -> str:
     label = given.get(name, default)
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ValueError(f"{place}.{name}: {label!r} is no name of a label")
+        raise ValueError(f"{field}.{name}: invalid label name {label!r}")
     return label
 
 
@@ -236,8 +236,8 @@ def _pages(given: Any) -> dict[str, Page]:  # noqa: ANN401 - of a file
     return {str(name): _page(url, f"pages.{name}") for name, url in given.items()}
 
 
-def _page(url: Any, place: str) -> Page:  # noqa: ANN401 - of a file
-    wrong = ValueError(f"{place}: {url!r} is no address as http://HOST[:PORT]/PATH, or https")
+def _page(url: Any, field: str) -> Page:  # noqa: ANN401 - of a file
+    wrong = ValueError(f"{field}: {url!r} is not of the form http[s]://HOST[:PORT]/PATH")
     if not isinstance(url, str):
         raise wrong
     try:
@@ -253,7 +253,7 @@ def _page(url: Any, place: str) -> Page:  # noqa: ANN401 - of a file
     return Page(host, port or _PORTS[parts.scheme], target, parts.scheme == "https")
 
 
-def _check_members(given: Mapping[Any, Any], known: frozenset[str], place: str) -> None:
+def _check_members(given: Mapping[Any, Any], known: frozenset[str], field: str) -> None:
     for each in given:
         if each not in known:
-            raise ValueError(f"{place}{each}: one of {', '.join(sorted(known))}")
+            raise ValueError(f"{field}{each}: one of {', '.join(sorted(known))}")

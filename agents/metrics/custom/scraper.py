@@ -1,11 +1,11 @@
-"""Reads pods that tell of themselves in Prometheus' text.
+"""Reads pods that expose metrics in Prometheus' text format.
 
     scraper = Scraper(rules, pods, clock, logger, ScraperOptions())
     await scraper.start();  …;  await scraper.stop()
     scraper.value("default", "web", "http_requests_per_second", selector)
 
-Whoever may make a pod says what it tells: each has its limits of bytes, series and time, and none
-keeps another waiting. A pod that cannot be read has no values.
+Anybody who may create pods controls what they expose: each has limits of bytes, series and time,
+and none delays another. A pod that cannot be read has no values.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ SCRAPE: Final = "prometheus.io/scrape"
 PORT: Final = "prometheus.io/port"
 PATH: Final = "prometheus.io/path"
 SERIES_MAX: Final = 100
-"""Of one metric of one pod."""
+"""The maximum number of series of a metric of a pod."""
 _PATH: Final = re.compile(r"/[A-Za-z0-9_.~%!$&'()*+,;=:@/?-]{0,1023}")
 _PORT_MAX: Final = 65535
 _HEADERS: Final = (("Accept", "text/plain;version=0.0.4"), ("User-Agent", "kvstack-metrics"))
@@ -40,7 +40,7 @@ _HEADERS: Final = (("Accept", "text/plain;version=0.0.4"), ("User-Agent", "kvsta
 
 @dataclass(frozen=True, slots=True)
 class ScraperOptions:
-    """How often, and how much."""
+    """Intervals and limits."""
 
     every_s: float = 15.0
     at_once: int = 16
@@ -55,7 +55,6 @@ class Scraper:
     def __init__(
         self, rules: Rules, pods: Informer, clock: Clock, logger: Logger, options: ScraperOptions
     ) -> None:
-        """Read nothing yet."""
         self._rules = rules
         self._pods = pods
         self._clock = clock
@@ -65,7 +64,7 @@ class Scraper:
         self._rounds = Rounds(self.read_all, options.every_s, clock, logger)
 
     async def start(self) -> None:
-        """Begin to read."""
+        """Start to read."""
         await self._pods.synced()
         self._rounds.start()
 
@@ -78,7 +77,7 @@ class Scraper:
         return self._readings.value(f"{namespace}/{pod}", rule, selector.matches)
 
     async def read_all(self) -> None:
-        """Read every pod that asks for it once."""
+        """Read every pod with the annotations once."""
         options = self._options
         pods = {key_of(each): each for each in self._pods.store if _is_scraped(each)}
         if len(pods) > options.pods_max:
@@ -107,7 +106,7 @@ class Scraper:
         try:
             ip = ip_address(address)
         except ValueError:
-            raise UnreadableError(f"{address!r} is no address") from None
+            raise UnreadableError(f"{address!r} is not an address") from None
         if ip.is_link_local or ip.is_multicast or ip.is_unspecified:
             raise UnreadableError(f"address {address} is not read")
         if ip.is_loopback and not self._rules.allows_loopback:
@@ -117,7 +116,7 @@ class Scraper:
             raise UnreadableError(f"{PORT}: {port!r}: a number from 1 to {_PORT_MAX}")
         path = annotations.get(PATH, "/metrics")
         if not _PATH.fullmatch(path):
-            raise UnreadableError(f"{PATH}: {path[:80]!r} is no path")
+            raise UnreadableError(f"{PATH}: {path[:80]!r} is not a path")
         return ServerAddress(address, int(port)), path
 
 

@@ -1,1 +1,1 @@
-"""Which devices claims of pods get on a node (structured parameters). Pure."""
+"""Allocation of devices to claims of pods on a node (structured parameters). Pure."""

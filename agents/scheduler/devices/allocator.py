@@ -45,7 +45,7 @@ class NodeError(Exception):
 
 
 class _End(Enum):
-    """How a part of the search ended."""
+    """The outcome of a part of the search."""
 
     FOUND = "found"
     NONE = "none"
@@ -64,7 +64,7 @@ class Allocator:
     """Finds devices for the claims of one pod."""
 
     def __init__(self, cluster: Cluster, claims: Sequence[Object]) -> None:
-        """Read what the claims ask for; raises DeviceError."""
+        """Read the requests of the claims; raises DeviceError."""
         self._cluster = cluster
         self._selectors = Selectors()
         self._claims = [
@@ -184,7 +184,7 @@ class _Search:
     # One device.
 
     def _take(self, number: int, request: Request, candidate: Candidate) -> AllocatedDevice | None:
-        """Take a device for a request, if it can be had."""
+        """Allocate a device for a request, if possible."""
         if not self._is_free(number, request, candidate) or not self._is_suitable(
             request, candidate
         ):
@@ -208,28 +208,28 @@ class _Search:
         left = self._left_of(candidate.pool) if counters else {}
         for key, amount in counters.items():
             left[key] = left[key] - amount
-        taken = AllocatedDevice(
+        device = AllocatedDevice(
             request, candidate, consumed if candidate.is_shared else {}, counters
         )
         if candidate.is_shared:
             self._shared.setdefault(candidate.id, []).append(consumed)
         elif not request.is_admin:
             self._in_use.add(candidate.id)
-        self._taken[number].append(taken)
-        return taken
+        self._taken[number].append(device)
+        return device
 
-    def _give_back(self, number: int, taken: AllocatedDevice) -> None:
+    def _give_back(self, number: int, device: AllocatedDevice) -> None:
         self._taken[number].pop()
-        candidate = taken.candidate
+        candidate = device.candidate
         if candidate.is_shared:
             self._shared[candidate.id].pop()
         else:
             self._in_use.discard(candidate.id)
-        for key, amount in taken.counters.items():
+        for key, amount in device.counters.items():
             left = self._left[candidate.pool.id]
             left[key] = left[key] + amount
         for constraint in self._claims[number].constraints:
-            constraint.remove(taken.request)
+            constraint.remove(device.request)
 
     def _is_free(self, number: int, request: Request, candidate: Candidate) -> bool:
         if request.is_admin:
@@ -293,7 +293,7 @@ class _Search:
 
 
 def _is_tainted(candidate: Candidate, request: Request) -> bool:
-    """Whether a taint keeps a request from a device."""
+    """Whether a device has a taint that a request does not tolerate."""
     tolerations = request.spec.get("tolerations") or ()
     return any(
         taint["effect"] in TAINTING and not is_tolerated(taint_of(taint), tolerations)

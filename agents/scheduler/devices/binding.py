@@ -9,7 +9,7 @@ from kvstack.apimachinery.objects.times import parse_time
 Object: TypeAlias = dict[str, Any]
 
 TIMEOUT_S: Final = 600.0
-"""How long conditions may take, unless a profile says otherwise."""
+"""The default timeout of conditions."""
 
 
 def is_ready(claim: Object) -> bool:
@@ -39,7 +39,7 @@ def has_failed(claim: Object) -> str:
 
 
 def has_timed_out(claim: Object, now_s: float, timeout_s: float = TIMEOUT_S) -> bool:
-    """Whether conditions took too long; now_s: seconds since 1970."""
+    """Whether conditions have timed out; now_s: seconds since 1970."""
     allocation = allocation_of(claim)
     begun = (allocation or {}).get("allocationTimestamp")
     if not begun or is_ready(claim):

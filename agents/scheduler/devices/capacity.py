@@ -1,4 +1,4 @@
-"""Parts of devices: how much of a device that is shared a request takes, and what is left.
+"""Consumable capacity: how much of a shared device a request consumes, and what is left.
 
 consumed_of(request, device)     → {"memory": Quantity}; None: it cannot be had
 fits(consumed, device, used)     whether that much is left
@@ -35,7 +35,7 @@ def consumed_of(requested: Mapping[str, str], device: Object) -> dict[str, Quant
 
 
 def fits(consumed: Capacities, device: Object, used: Iterable[Capacities]) -> bool:
-    """Whether so much is left of a device's capacities."""
+    """Whether the remaining capacity of a device suffices."""
     used = list(used)
     for name, capacity in (device.get("capacity") or {}).items():
         total = consumed[name]

@@ -1,4 +1,4 @@
-"""Gives claims the devices that were decided on, and reserves them for their pod.
+"""Writes the allocations of claims, and reserves them for their pod.
 
 finalizer ─► status: allocation, reservedFor ─► conditions of devices are met, where there are some
 """
@@ -65,7 +65,7 @@ async def until_ready(handle: Handle, plan: Sequence[Reservation], timeout_s: fl
 
 
 async def release(handle: Handle, pod: PodInfo, plan: Sequence[Reservation]) -> None:
-    """Take back that claims are reserved for a pod which was not bound; raises ApiError."""
+    """Remove the reservations of claims for a pod which was not bound; raises ApiError."""
     for each in plan:
         claim = handle.cluster.devices.claims.get(_key_of(each.claim))
         if claim is None or not reserves(claim, pod.uid):
@@ -83,7 +83,7 @@ async def release(handle: Handle, pod: PodInfo, plan: Sequence[Reservation]) -> 
 
 
 async def deallocate(handle: Handle, claim: Object) -> None:
-    """Take the devices of a claim away that nobody uses; raises ApiError, PluginError."""
+    """Deallocate the devices of an unused claim; raises ApiError, PluginError."""
     new = copy.deepcopy(claim)
     for name in ("allocation", "devices", "reservedFor"):
         new["status"].pop(name, None)
@@ -113,7 +113,7 @@ async def _write(handle: Handle, pod: PodInfo, claim: Object, new: Object | None
 
 
 def _is_ready(handle: Handle, key: str, timeout_s: float) -> bool:
-    """Whether the devices of a claim are ready; raises PluginError once they will not be."""
+    """Whether the devices of a claim are ready; raises PluginError once they cannot be."""
     claim = handle.cluster.devices.claims.get(key)
     if claim is None:
         raise PluginError(f"claim {key} got deleted in the meantime")

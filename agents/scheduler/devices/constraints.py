@@ -1,4 +1,4 @@
-"""Constraints of a claim: devices that must have one value of an attribute, or each another.
+"""Constraints of a claim: devices with the same value of an attribute, or distinct ones.
 
 They are monotonic: once a device is refused, more devices do not make it fit.
 """
@@ -12,10 +12,10 @@ Object: TypeAlias = dict[str, Any]
 
 
 class Constraint(Protocol):
-    """What devices of a claim must have in common, or not."""
+    """A constraint on the devices of a claim."""
 
     def add(self, request: Request, candidate: Candidate) -> bool:
-        """Take one more device; return False, and do not take it, if it does not fit."""
+        """Add a device; return False, without adding it, if it does not fit."""
         ...
 
     def remove(self, request: Request) -> None:

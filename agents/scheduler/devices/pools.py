@@ -1,4 +1,4 @@
-"""The pools of devices that a node sees: the newest generation of each, whole or not at all.
+"""The device pools that a node can access: the newest generation of each, all or nothing.
 
     pools = pools_of(cluster, slot)         by driver and name; those that wait for conditions last
 
@@ -53,7 +53,7 @@ class Candidate:
 
     @property
     def location(self) -> Object:
-        """What says which nodes see it: the slice, or itself."""
+        """The object that selects its nodes: the slice, or the device itself."""
         return self.device if self.slice_spec.get("perDeviceNodeSelection") else self.slice_spec
 
     def counters(self) -> Counters:
@@ -73,7 +73,7 @@ class Pool:
     is_incomplete: bool = False
     is_invalid: bool = False
     here: list[Candidate] = field(default_factory=list)
-    """In slices that the node sees."""
+    """Devices of slices that the node can access."""
     elsewhere: list[Candidate] = field(default_factory=list)
     counters: Counters = field(default_factory=dict)
 
@@ -97,27 +97,27 @@ def pools_of(cluster: Cluster, slot: int) -> list[Pool]:
 
 def _gathered(cluster: Cluster, slot: int) -> list[Pool]:
     devices = cluster.devices
-    seen: dict[PoolId, list[Object]] = {}
+    slices_by_pool: dict[PoolId, list[Object]] = {}
     for each in devices.slices_for(cluster.names[slot]):
         if not _is_seen(cluster, slot, each["spec"]):
             continue
-        known = seen.setdefault(_id_of(each), [])
+        known = slices_by_pool.setdefault(_id_of(each), [])
         if known and _generation(each) != _generation(known[0]):
             if _generation(each) < _generation(known[0]):
                 continue
             known.clear()
         known.append(each)
     pools = []
-    for pool_id, slices in seen.items():
-        wanted = slices[0]["spec"]["pool"]["resourceSliceCount"]
+    for pool_id, slices in slices_by_pool.items():
+        slice_count = slices[0]["spec"]["pool"]["resourceSliceCount"]
         all_slices = slices
-        if len(slices) != wanted:
+        if len(slices) != slice_count:
             same = [each for each in devices.slices.values() if _id_of(each) == pool_id]
             newest = max(map(_generation, same))
             if newest > _generation(slices[0]):
                 continue  # what the node sees is obsolete
             all_slices = [each for each in same if _generation(each) == newest]
-            if len(all_slices) != wanted:
+            if len(all_slices) != slice_count:
                 pools.append(Pool(pool_id, is_incomplete=True))
                 continue
         pools.append(_pool(pool_id, slices, all_slices, devices.taint_rules.values()))
@@ -125,7 +125,7 @@ def _gathered(cluster: Cluster, slot: int) -> list[Pool]:
 
 
 def is_seen(cluster: Cluster, slot: int, location: Object) -> bool:
-    """Whether a node sees what a slice, or a device of its own, is about."""
+    """Whether a node can access a slice, or a device."""
     if location.get("nodeName"):
         return bool(location["nodeName"] == cluster.names[slot])
     if location.get("allNodes"):

@@ -1,4 +1,4 @@
-"""What a claim asks for: requests, each for devices of a class, with alternatives in their order.
+"""The requests of a claim, each for devices of a class, with alternatives in order.
 
     requests_of(claim, devices)     → [[Request], [Request "gpu/big", Request "gpu/small"]]
 
@@ -39,26 +39,26 @@ class Request:
 
     @property
     def name(self) -> str:
-        """As results and constraints name it."""
+        """The name in results and constraints."""
         return f"{self.base}/{self.alternative}" if self.alternative else self.base
 
     @property
     def own_name(self) -> str:
-        """As errors name it."""
+        """The name in errors."""
         return self.alternative or self.base
 
     @property
     def is_admin(self) -> bool:
-        """Whether devices that others have will do."""
+        """Whether it has admin access: devices in use will do."""
         return bool(self.spec.get("adminAccess"))
 
     @property
     def capacity(self) -> dict[str, str]:
-        """How much of a device that is shared is asked for."""
+        """The requested capacity of a shared device."""
         return (self.spec.get("capacity") or {}).get("requests") or {}
 
     def is_named_by(self, names: list[str]) -> bool:
-        """Whether a list of names (empty: all) means it."""
+        """Whether a list of names (empty: all) includes it."""
         return not names or self.base in names or self.name in names
 
 
@@ -66,17 +66,17 @@ def requests_of(claim: Object, devices: Devices) -> list[list[Request]]:
     """Return the requests of a claim with their alternatives; raises DeviceError."""
     meta = claim["metadata"]
     key = f"{meta['namespace']}/{meta['name']}"
-    found: list[list[Request]] = []
+    alternatives: list[list[Request]] = []
     for one in (claim["spec"].get("devices") or {}).get("requests") or ():
         parts = one.get("firstAvailable") or [one.get("exactly") or {}]
         is_choice = bool(one.get("firstAvailable"))
-        found.append(
+        alternatives.append(
             [
                 _request(key, one["name"], part.get("name", "") if is_choice else "", part, devices)
                 for part in parts
             ]
         )
-    return found
+    return alternatives
 
 
 def missing_class(claim: Object, devices: Devices) -> str:

@@ -1,4 +1,4 @@
-"""The allocation of a claim as its status has it: devices, configurations, who sees them."""
+"""The allocation in a claim's status: devices, configurations, node selector."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class AllocatedDevice:
     request: Request
     candidate: Candidate
     consumed: Capacities
-    """Of a device that is shared."""
+    """The consumed capacity of a shared device."""
     counters: Counters
 
 

@@ -1,4 +1,4 @@
-"""Expressions of classes and requests that select devices."""
+"""CEL selectors of device classes and requests."""
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +14,6 @@ class Selectors:
     """Runs expressions, each once for a device."""
 
     def __init__(self) -> None:
-        """Remember nothing yet."""
         self._values: dict[int, tuple[Object, Object]] = {}
         self._found: dict[tuple[str, int], bool] = {}
 

@@ -1,1 +1,1 @@
-"""What happens in a cluster, and which waiting pods it may help."""
+"""Cluster events, and which waiting pods they may help."""

@@ -1,4 +1,4 @@
-"""Changes that may let a waiting pod be placed, by upstream's names: NodeAdd, AssignedPodDelete.
+"""Changes that may make a waiting pod schedulable, by upstream's names: NodeAdd, AssignedPodDelete.
 
     node_events(old, new)         → ["NodeUpdateNodeTaint"]: what of a node changed that matters
     own_events(old, new)          → what of a waiting pod changed that matters to itself
@@ -35,9 +35,9 @@ class Change(NamedTuple):
     """An object before and after."""
 
     old: Object | None
-    """None: it is new."""
+    """None: it was added."""
     new: Object | None
-    """None: it is gone."""
+    """None: it was deleted."""
 
 
 def node_events(old: Object | None, new: Object | None) -> list[str]:
@@ -94,7 +94,7 @@ def placed_pod_events(old: PodInfo, new: PodInfo) -> list[str]:
 
 
 def shrinks(old: PodInfo, new: PodInfo) -> bool:
-    """Whether a pod asks for less of something."""
+    """Whether a pod requests less of a resource."""
     return any(new.requests.get(name, 0) < amount for name, amount in old.requests.items())
 
 

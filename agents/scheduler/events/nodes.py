@@ -25,12 +25,12 @@ _NO_LABELS: Final[_Labels] = {}
 
 
 def is_uncordoned(_pod: PodInfo, change: Change) -> bool:
-    """Whether a node takes pods."""
+    """Whether a node is schedulable."""
     return change.new is not None and not (change.new.get("spec") or {}).get("unschedulable")
 
 
 def tolerates_cordon(pod: PodInfo, _change: Change) -> bool:
-    """Whether a pod goes to nodes that take none."""
+    """Whether a pod tolerates unschedulable nodes."""
     return not keeps_away((UNSCHEDULABLE,), pod.spec.get("tolerations") or ())
 
 
@@ -43,7 +43,7 @@ def is_tolerable(pod: PodInfo, change: Change) -> bool:
 
 
 def has_room(pod: PodInfo, change: Change) -> bool:
-    """Whether a pod fits on the node when that is empty, and there is more of what it asks."""
+    """Whether a pod fits on the empty node, and the node has more of what it requests."""
     if change.new is None:
         return False
     now = _allocatable(change.new)
@@ -58,14 +58,14 @@ def has_room(pod: PodInfo, change: Change) -> bool:
 
 
 def is_selected(pod: PodInfo, change: Change) -> bool:
-    """Whether a pod's node selector and required affinity choose a node now, and did not before."""
+    """Whether a pod's node selector and required affinity match a node now, and did not before."""
     if change.new is None or not selects(pod.spec, change.new):
         return False
     return change.old is None or not selects(pod.spec, change.old)
 
 
 def changes_domains(pod: PodInfo, change: Change) -> bool:
-    """Whether a node that came, went or changed may let a pod's spread constraints hold."""
+    """Whether a new, deleted or changed node may satisfy a pod's spread constraints."""
     own = hard_constraints(pod)
     if own is None:
         return True  # those of the configuration are not known here
@@ -84,7 +84,7 @@ def changes_domains(pod: PodInfo, change: Change) -> bool:
 
 
 def moves_domain(pod: PodInfo, change: Change) -> bool:
-    """Whether a node came to a domain of a pod's affinity, or left one that it must avoid."""
+    """Whether a node joined a domain of a pod's affinity, or left one that it must avoid."""
     if change.new is None:
         return False
     if not pod.affinity.required and not pod.anti_affinity.required:

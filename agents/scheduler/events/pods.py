@@ -1,4 +1,4 @@
-"""Which placed pods matter to a waiting pod.
+"""Which changes of bound pods matter to a waiting pod.
 
     may_attract(pod, change)    a pod came, or has other labels: it may be whom the pod looks for
     may_clear(pod, change)      a pod is gone, or has other labels: it may be whom the pod avoids
@@ -30,7 +30,7 @@ _KEPT: Final = 4
 
 
 def may_attract(pod: PodInfo, change: Change) -> bool:
-    """Whether a pod that changed is now meant by all terms of a waiting pod's affinity."""
+    """Whether a changed pod now matches all terms of a waiting pod's affinity."""
     terms = pod.affinity.required
     if not terms or change.new is None:
         return False
@@ -44,7 +44,7 @@ def may_attract(pod: PodInfo, change: Change) -> bool:
 
 
 def may_clear(pod: PodInfo, change: Change) -> bool:
-    """Whether a pod that changed was avoided by a waiting pod, or avoided it, and is no more."""
+    """Whether an anti-affinity between a changed pod and a waiting pod no longer applies."""
     if change.old is None:
         return False
     before = _info(change.old)
@@ -58,12 +58,12 @@ def may_clear(pod: PodInfo, change: Change) -> bool:
 
 
 def labels_matter(pod: PodInfo, change: Change) -> bool:
-    """Whether other labels of a placed pod may help a pod that affinity refused."""
+    """Whether other labels of a bound pod may help a pod that affinity refused."""
     return may_attract(pod, change) or may_clear(pod, change)
 
 
 def changes_spread(pod: PodInfo, change: Change) -> bool:
-    """Whether a placed pod counts, or has counted, for a constraint that must hold."""
+    """Whether a bound pod counts, or has counted, for a constraint that must be satisfied."""
     states = [_info(obj) for obj in (change.old, change.new) if obj is not None]
     own = hard_constraints(pod)
     if own is None:  # those of the configuration refused it, which are not known here
@@ -85,7 +85,7 @@ def hard_constraints(pod: PodInfo) -> list[Object] | None:
 
 
 def frees_resources(pod: PodInfo, change: Change) -> bool:
-    """Whether a placed pod asks for less of something that a waiting pod asks for."""
+    """Whether a bound pod requests less of a resource that a waiting pod requests."""
     if change.old is None or change.new is None:
         return True
     before, now = _info(change.old).requests, _info(change.new).requests
@@ -93,7 +93,7 @@ def frees_resources(pod: PodInfo, change: Change) -> bool:
 
 
 def frees_port(pod: PodInfo, change: Change) -> bool:
-    """Whether a pod that is gone held a host port that a waiting pod asks for."""
+    """Whether a deleted pod used a host port that a waiting pod requests."""
     if change.old is None:
         return False
     wanted = {port[:2] for port in pod.ports}
@@ -101,14 +101,14 @@ def frees_port(pod: PodInfo, change: Change) -> bool:
 
 
 def frees_volume(pod: PodInfo, change: Change) -> bool:
-    """Whether a pod that is gone used a claim, or a kind of disk, that a waiting pod names."""
+    """Whether a deleted pod used a claim, or a kind of disk, that a waiting pod uses."""
     if change.old is None or _info(change.old).namespace != pod.namespace:
         return False
     return not _volumes(pod).isdisjoint(_volumes(_info(change.old)))
 
 
 def had_claims(_pod: PodInfo, change: Change) -> bool:
-    """Whether a pod that is gone had volumes that count for the limits of a node's drivers."""
+    """Whether a deleted pod had volumes that count for the limits of a node's drivers."""
     if change.old is None:
         return False
     return bool(claim_names(change.old)) or any(

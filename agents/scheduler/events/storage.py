@@ -18,7 +18,7 @@ _MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 
 
 def is_own_claim(pod: PodInfo, change: Change) -> bool:
-    """Whether a pod names a claim, or has it made for itself."""
+    """Whether a claim is one of a pod, or generated for it."""
     if change.new is None or change.new["metadata"]["namespace"] != pod.namespace:
         return False
     name = change.new["metadata"]["name"]
@@ -31,27 +31,27 @@ def has_claims(pod: PodInfo, _change: Change) -> bool:
 
 
 def waits_for_pods(_pod: PodInfo, change: Change) -> bool:
-    """Whether claims of a class are bound only for a pod that is placed."""
+    """Whether the binding mode of a class is WaitForFirstConsumer."""
     return change.new is not None and change.new.get("volumeBindingMode") == WAIT
 
 
 def has_other_topology(_pod: PodInfo, change: Change) -> bool:
-    """Whether a class allows other nodes than before."""
+    """Whether the allowed topologies of a class have changed."""
     return _field(change.old, "allowedTopologies") != _field(change.new, "allowedTopologies")
 
 
 def is_zoned(_pod: PodInfo, change: Change) -> bool:
-    """Whether a volume is new, or its labels of zones and regions are others."""
+    """Whether a volume is new, or its labels of zones and regions have changed."""
     return change.old is None or _zones(change.old) != _zones(change.new)
 
 
 def is_migrated(_pod: PodInfo, change: Change) -> bool:
-    """Whether other drivers stand in for plugins on a node."""
+    """Whether the migrated plugins of a node have changed."""
     return _annotation(change.old, _MIGRATED) != _annotation(change.new, _MIGRATED)
 
 
 def lets_more(_pod: PodInfo, change: Change) -> bool:
-    """Whether a driver of a node takes more volumes, or takes any number now."""
+    """Whether the limit of a node's driver was raised or removed."""
     before, now = _counts(change.old), _counts(change.new)
     return any(
         name not in before or (before[name] is not None and (count is None or count > before[name]))
@@ -60,12 +60,12 @@ def lets_more(_pod: PodInfo, change: Change) -> bool:
 
 
 def stops_counting(_pod: PodInfo, change: Change) -> bool:
-    """Whether a driver's capacity does not matter any more."""
+    """Whether a driver's capacity is no longer considered."""
     return _counts_capacity(change.old) and not _counts_capacity(change.new)
 
 
 def has_more_capacity(_pod: PodInfo, change: Change) -> bool:
-    """Whether a driver has more of a class, or takes larger volumes, at some nodes."""
+    """Whether a driver has more capacity, or a larger maximum, at some nodes."""
     return any(
         _amount(change.new, name) > _amount(change.old, name)
         for name in ("capacity", "maximumVolumeSize")

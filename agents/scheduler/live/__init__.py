@@ -1,1 +1,1 @@
-"""The running scheduler: its loop, what feeds it, what it writes, its command and its pages."""
+"""The running scheduler: its loop, caches, writes, command and pages."""

@@ -1,4 +1,4 @@
-"""What kube-scheduler 1.37 does and ours does not: rows of docs/differences.md."""
+"""Features of kube-scheduler 1.37 that ours lacks: rows of docs/differences.md."""
 
 from typing import Final
 

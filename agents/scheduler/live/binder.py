@@ -16,14 +16,13 @@ _AGAIN: Final = frozenset((500, 503))
 
 
 class BindingError(Exception):
-    """A pod could not be bound; the message is what its events tell."""
+    """A pod could not be bound; the message is for its events."""
 
 
 class Binder:
     """Carries out decisions."""
 
     def __init__(self, api: Api) -> None:
-        """Bind nothing yet."""
         self._api = api
 
     async def bind_pod(self, pod: PodInfo, node_name: str) -> None:

@@ -1,4 +1,4 @@
-"""What the flags of `kvstack scheduler` say; they stand in `flags`."""
+"""The flags of `kvstack scheduler`, as values; their rows are in `flags`."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ TieBreak: TypeAlias = Literal["roundRobin", "heap"]
 
 @dataclass(frozen=True, slots=True)
 class Flags:
-    """What a command line says."""
+    """The flags of the command line."""
 
     settings: Settings
     config: str

@@ -1,4 +1,4 @@
-"""Asks extenders, over HTTP.
+"""Calls extenders, over HTTP.
 
     said = await calls.about(pod, cluster, names)     which nodes they take, and how good these are
 
@@ -31,20 +31,20 @@ _OK: Final = 200
 class ExtenderCalls:
     """The extenders of one scheduler."""
 
-    def __init__(self, wanted: Sequence[Extender], logger: Logger) -> None:
-        """Connect when first asked; raises ConfigurationError for files that cannot be read."""
-        self._transports: Final = [(each, _transport(each)) for each in wanted]
+    def __init__(self, extenders: Sequence[Extender], logger: Logger) -> None:
+        """Connects on the first call; raises ConfigurationError for files that cannot be read."""
+        self._transports: Final = [(each, _transport(each)) for each in extenders]
         self._logger = logger
 
     def decide_about(self, pod: PodInfo) -> bool:
-        """Whether an extender has a say about where a pod runs."""
+        """Whether an extender filters or scores nodes for a pod."""
         return any(
             each.is_interested(pod) and (each.filter_verb or each.prioritize_verb)
             for each, _ in self._transports
         )
 
     def preempt_for(self, pod: PodInfo) -> bool:
-        """Whether an extender has a say about who has to go for a pod."""
+        """Whether an extender takes part in preemption for a pod."""
         return any(each.preempt_verb and each.is_interested(pod) for each, _ in self._transports)
 
     def binds(self, pod: PodInfo) -> bool:
@@ -52,12 +52,12 @@ class ExtenderCalls:
         return any(each.bind_verb and each.is_interested(pod) for each, _ in self._transports)
 
     async def about(self, pod: PodInfo, cluster: Cluster, names: list[str]) -> ExtenderResults:
-        """Ask which nodes do, one extender after the other, then how good they are."""
-        said = ExtenderResults(names)
+        """Call the extenders' filters one after the other, then their scores."""
+        results = ExtenderResults(names)
         for each, transport in self._transports:
-            if not said.names or not each.filter_verb or not each.is_interested(pod):
+            if not results.names or not each.filter_verb or not each.is_interested(pod):
                 continue
-            asked = [name for name in said.names if name in cluster.slots]
+            asked = [name for name in results.names if name in cluster.slots]
             try:
                 body = extenders.about_nodes(each, pod, cluster, asked)
                 answer = await self._ask(each, transport, each.filter_verb, body)
@@ -65,23 +65,23 @@ class ExtenderCalls:
             except ExtenderError as error:
                 self._skip(each, error)
                 continue
-            said.names = filtered.names
-            said.refused |= filtered.refused
-        if len(said.names) > 1:
+            results.names = filtered.names
+            results.refused |= filtered.refused
+        if len(results.names) > 1:
             scores = [
-                self._scores(each, transport, pod, cluster, said.names)
+                self._scores(each, transport, pod, cluster, results.names)
                 for each, transport in self._transports
                 if each.prioritize_verb and each.is_interested(pod)
             ]
             for one in await asyncio.gather(*scores):
                 for name, score in one.items():
-                    said.scores[name] = said.scores.get(name, 0) + score
-        return said
+                    results.scores[name] = results.scores.get(name, 0) + score
+        return results
 
     async def spare(
         self, pod: PodInfo, cluster: Cluster, candidates: list[Candidate]
     ) -> list[Candidate]:
-        """Ask which victims may go; return the candidates that are left."""
+        """Call extenders about victims; return the remaining candidates."""
         for each, transport in self._transports:
             if not candidates or not each.preempt_verb or not each.is_interested(pod):
                 continue
@@ -94,7 +94,7 @@ class ExtenderCalls:
         return candidates
 
     async def bind(self, pod: PodInfo, node: str) -> None:
-        """Have a pod bound by the extender that binds it; raises ExtenderError."""
+        """Bind a pod by its extender; raises ExtenderError."""
         for each, transport in self._transports:
             if each.bind_verb and each.is_interested(pod):
                 body = extenders.about_binding(pod, node)
@@ -122,7 +122,7 @@ class ExtenderCalls:
             answer = await self._ask(extender, transport, extender.prioritize_verb, body)
             return extenders.read_scores(extender, answer)
         except ExtenderError as error:
-            self._logger.warning("an extender's scores are left out", error=str(error))
+            self._logger.warning("an extender's scores are ignored", error=str(error))
             return {}
 
     def _skip(self, extender: Extender, error: ExtenderError) -> None:
@@ -164,7 +164,7 @@ def _transport(extender: Extender) -> OverHttp:
         extender.url,
         Credentials(certificate=_file(extender, "cert"), key=_file(extender, "key")),
         ca=ca,
-        # Go's client believes anybody where it is not told whom to believe.
+        # Go's client does not verify certificates without a CA here.
         insecure=bool(tls.get("insecure")) or (extender.is_https and not ca),
         server_name=tls.get("serverName") or "",
     )

@@ -22,7 +22,7 @@ Reserved: TypeAlias = Mapping[str, Sequence[Any]]
 async def run_post_filters(
     profile: Profile, handle: Handle, unplaced: Unplaced, logger: Logger
 ) -> PostFilterResult:
-    """Ask plugins in turn to make room, until one did; an error ends it, too.
+    """Run post-filter plugins in turn until one succeeds; an error ends it, too.
 
     The result has no code where room was made. Texts of plugins that made none are joined; that of
     an error stands alone, and leaves the nomination as it was.
@@ -68,7 +68,7 @@ async def run_pre_binds(
     reserved: Reserved,
     names: Sequence[str],
 ) -> None:
-    """Have plugins do what must be done before a pod is bound; raises BindingError.
+    """Run pre-bind plugins; raises BindingError.
 
     names: those that have something to do.
     """
@@ -92,7 +92,7 @@ async def unreserve(
         try:
             await each.undo_pre_bind(handle, pod, reserved.get(each.name, ()))
         except Exception as error:  # noqa: BLE001 - as above
-            # The pod is put back all the same; whoever made the object cleans it up.
+            # The pod is put back all the same; the creator of the object cleans it up.
             logger.error(
-                "a PreBind plugin did not undo", plugin=each.name, pod=pod.key, error=repr(error)
+                "failed to undo a PreBind plugin", plugin=each.name, pod=pod.key, error=repr(error)
             )

@@ -1,4 +1,4 @@
-"""Keeps cluster and queue as the API's objects are."""
+"""Keeps cluster and queue up to date with the API's objects."""
 
 from collections.abc import Callable, Container
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -82,7 +82,7 @@ class Feed:
         )
 
     async def start(self) -> None:
-        """Take what there is, and every change from then on."""
+        """Apply existing objects, and every change from then on."""
         informers = self._informers
         resources = [
             built_in.NAMESPACES,
@@ -108,7 +108,7 @@ class Feed:
         informers.of(built_in.PODS).on_change(self._pod)
 
     def happened(self, event: str, old: Object | None, new: Object | None) -> None:
-        """Tell the queue of an event."""
+        """Pass an event to the queue."""
         if self._queue.happened(event, Change(old, new), self._clock.now_s()):
             self._wake()
 
@@ -156,7 +156,7 @@ class Feed:
         self._wake()
 
     def _nomination(self, old: str, new: str, info: PodInfo) -> None:
-        """Take to which node a pod is nominated; its own decision stands if none is given."""
+        """Set the node that a pod is nominated for; the scheduler's own decision has precedence."""
         if new:
             self._cluster.nominate(info, new)
         elif old and self._cluster.nominated_node(info.uid) == old:
@@ -165,7 +165,7 @@ class Feed:
             self._gave_up(info.obj, info.priority)
 
     def _gave_up(self, pod: Object, priority: int) -> None:
-        """Tell those for whom a pod does not keep its place on a node any more."""
+        """Notify the queue that a pod no longer reserves resources of a node."""
         change = Change(pod, None)
         if self._queue.happened(POD_DELETE, change, self._clock.now_s(), priority):
             self._wake()

@@ -1,4 +1,4 @@
-"""What the scheduler counts, under upstream's names.
+"""The scheduler's metrics, under upstream's names.
 
 metrics.attempted("default-scheduler", "scheduled", 0.0004)
 render(metrics.readings(queue.sizes(), …))
@@ -25,7 +25,7 @@ _VICTIM_BOUNDS: Final = tuple(exponential(1, 2, 7))
 
 
 class Sizes(NamedTuple):
-    """How much there is now."""
+    """The current sizes."""
 
     pending: dict[str, int]
     """Pods by queue: active, backoff, unschedulable, gated."""
@@ -40,7 +40,6 @@ class Metrics:
     """Counts attempts, and how long they took, in seconds."""
 
     def __init__(self) -> None:
-        """Count nothing yet."""
         self._attempts: Final = LabelledCounter(
             "scheduler_schedule_attempts_total",
             "Number of attempts to schedule pods, by the result.",
@@ -69,29 +68,29 @@ class Metrics:
         self._preemptions = 0
 
     def attempted(self, profile: str, result: str, took_s: float) -> None:
-        """Count an attempt to place a pod."""
+        """Count a scheduling attempt."""
         self._attempts.add(profile, result)
         self._durations.add(took_s, profile, result)
 
     def decided(self, profile: str, moments_s: Mapping[str, float], *, is_placed: bool) -> None:
-        """Count how long the extension points of a decision took; moments: when they ended."""
+        """Observe the durations of the extension points of a decision; moments: when they ended."""
         points = list(moments_s.items())
         for (_, began_s), (point, ended_s) in pairwise(points):
             is_success = is_placed or point != "Filter"
             self.took(point, profile, ended_s - began_s, is_success=is_success)
 
     def took(self, point: str, profile: str, took_s: float, *, is_success: bool = True) -> None:
-        """Count how long all plugins of an extension point took together."""
+        """Observe the duration of an extension point."""
         status = "Success" if is_success else "Unschedulable"
         self._points.add(took_s, point, profile, status)
 
     def bound(self, attempts: int, took_s: float) -> None:
-        """Count a pod that was bound; took_s: since it was first seen."""
+        """Count a bound pod; took_s: since it was first seen."""
         self._pod_attempts.add(attempts)
         self._sli.add(took_s, str(attempts) if attempts < 15 else "15+")
 
     def preempted(self, victims: int) -> None:
-        """Count a try to push pods away; victims: how many had to go."""
+        """Count a preemption; victims: the number of them."""
         self._preemptions += 1
         if victims:
             self._victims.add(victims)

@@ -25,7 +25,7 @@ Object: TypeAlias = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PluginHandle:
-    """What plugins of one profile have of their scheduler."""
+    """The scheduler as plugins of one profile see it."""
 
     api: Api
     cluster: Cluster
@@ -58,7 +58,7 @@ class PluginHandle:
             raise PluginError("context deadline exceeded") from error
 
     async def together(self, works: Iterable[Awaitable[Any]]) -> None:
-        """Do several things at once."""
+        """Run several coroutines at once."""
         await asyncio.gather(*works)
 
     async def get(self, resource: ResourceType, namespace: str, name: str) -> Object:
@@ -105,7 +105,7 @@ class PluginHandle:
         self.recorder.record(pod.obj, "Normal", reason, action, note)
 
     async def spare(self, pod: PodInfo, candidates: list[Candidate]) -> list[Candidate]:
-        """Ask extenders which victims may go."""
+        """Call extenders about victims."""
         return await self.extenders.spare(pod, self.cluster, candidates)
 
 

@@ -1,4 +1,4 @@
-"""What the scheduler writes into the status of pods."""
+"""Writes the status of pods for the scheduler."""
 
 from typing import Any, Final, TypeAlias
 
@@ -21,13 +21,12 @@ class PodStatus:
     """Writes the status of pods."""
 
     def __init__(self, api: Api, clock: Clock, logger: Logger) -> None:
-        """Write nothing yet."""
         self._api = api
         self._clock = clock
         self._logger = logger
 
     async def refuse(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
-        """Say that a pod is not placed, and why; nominated: None: as it was, empty: no more."""
+        """Set the condition of an unschedulable pod; nominated: None: as it was, empty: removed."""
         status = pod.obj.get("status") or {}
         before = conditions.find(status.get("conditions"), _SCHEDULED)
         change: Object = {}
@@ -45,12 +44,12 @@ class PodStatus:
             await self.patch(pod, change)
 
     async def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Say on which node a pod is to run: what it needs there takes a while."""
+        """Set the nominated node of a pod whose binding takes a while."""
         if (pod.obj.get("status") or {}).get("nominatedNodeName") != node_name:
             await self.patch(pod, {"nominatedNodeName": node_name})
 
     async def patch(self, pod: PodInfo, change: Object) -> bool:
-        """Patch a pod's status; return whether that was done. A pod that is gone is no fault."""
+        """Patch a pod's status; return whether that succeeded. A deleted pod is not an error."""
         try:
             await self._api.patch(
                 PODS,
@@ -63,7 +62,7 @@ class PodStatus:
         except (ApiError, UnreachableError) as error:
             if not isinstance(error, ApiError) or not (error.is_not_found or error.is_conflict):
                 self._logger.warning(
-                    "a pod's status was not written", pod=pod.key, error=str(error)
+                    "failed to write a pod's status", pod=pod.key, error=str(error)
                 )
             return False
         return True

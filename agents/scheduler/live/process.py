@@ -150,7 +150,7 @@ def _read_config(path: str) -> Object:
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}") from error
     if not isinstance(found, dict):
-        raise ConfigError(f"{path}: it holds no configuration")
+        raise ConfigError(f"{path}: not a scheduler configuration")
     return found
 
 

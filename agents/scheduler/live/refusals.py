@@ -1,4 +1,4 @@
-"""Why the pods that wait have no node, a line a reason, with the nodes that have it.
+"""Why pending pods have no node: one row per reason, with its nodes.
 
     refusals = Refusals(is_waiting)
     refusals.note(pod, diagnosis, cluster.names, now_s)      after each decision that found no node
@@ -29,7 +29,7 @@ class Refusals:
     """The last decision about each pod that waits."""
 
     def __init__(self, is_waiting: Callable[[str, str], bool]) -> None:
-        """is_waiting: tells whether the pod of a key and uid has no node yet."""
+        """is_waiting: returns whether the pod of a key and uid has no node yet."""
         self._is_waiting = is_waiting
         self._kept: OrderedDict[str, Row] = OrderedDict()
 
@@ -75,25 +75,25 @@ def _reasons(diagnosis: Diagnosis, names: Sequence[str]) -> list[Row]:
         text = diagnosis.refusal.text
         plugin = diagnosis.refused_by
         return [{"plugin": plugin, "text": text, "count": diagnosis.node_count, "nodes": []}]
-    found: list[Row] = []
+    rows: list[Row] = []
     for each in diagnosis.refused:
         numbers = each.failures.numbers
         for number, reason in enumerate(each.failures.reasons, 1):
             slots = (each.at & (numbers == number)).nonzero()[0]
             if len(slots):
-                found.append(
-                    _reported(each.plugin, reason, slots[:NODES_MAX].tolist(), len(slots), names)
+                rows.append(
+                    _row(each.plugin, reason, slots[:NODES_MAX].tolist(), len(slots), names)
                 )
     by_reason: dict[Reason, list[int]] = {}
     for slot, reason in diagnosis.others.items():
         by_reason.setdefault(reason, []).append(slot)
     for reason, slots in by_reason.items():
-        found.append(_reported(_EXTENDER, reason, sorted(slots)[:NODES_MAX], len(slots), names))
-    found.sort(key=lambda each: -each["count"])
-    return found
+        rows.append(_row(_EXTENDER, reason, sorted(slots)[:NODES_MAX], len(slots), names))
+    rows.sort(key=lambda each: -each["count"])
+    return rows
 
 
-def _reported(
+def _row(
     plugin: str, reason: Reason, slots: Sequence[int], count: int, names: Sequence[str]
 ) -> Row:
     return {

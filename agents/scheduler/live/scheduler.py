@@ -1,4 +1,4 @@
-"""The scheduler at work: takes pods from the queue, decides, assumes, binds, tells.
+"""The running scheduler: takes pods from the queue, decides, assumes, binds, reports.
 
     scheduler = Scheduler(api, informers, clock, rng, logger)
     await scheduler.start(); …; await scheduler.stop()
@@ -118,7 +118,7 @@ class Scheduler:
         self._loop_task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Take what there is, then place pods until stopped."""
+        """Sync, then schedule pods until stopped."""
         await self._feed.start()
         self._loop_task = asyncio.get_running_loop().create_task(self._run(), name="scheduler")
 
@@ -144,20 +144,20 @@ class Scheduler:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all there was is known, and pods are placed."""
+        """Whether the caches are synced, and pods are scheduled."""
         return self._loop_task is not None and not self._loop_task.done()
 
-    def add_activity(self, found: Activity) -> None:
-        """Add the pods that are being tried, what is written, and what is due by itself."""
+    def add_activity(self, activity: Activity) -> None:
+        """Add the pods that are being scheduled, pending writes, and what is due later."""
         for key in self.queue.tried_now():
-            found.moving.append(Moving("scheduler", key, "is to be placed"))
+            activity.moving.append(Moving("scheduler", key, "is to be placed"))
         for task in self._tasks:
-            found.moving.append(Moving("scheduler", task.get_name(), "is being written"))
+            activity.moving.append(Moving("scheduler", task.get_name(), "is being written"))
         if not all(each.is_idle for each in self._recorders.values()):
-            found.moving.append(Moving("scheduler", "", "writes events"))
+            activity.moving.append(Moving("scheduler", "", "writes events"))
         now_s = self._clock.now_s()
         for key, due_s in self.queue.backing_off():
-            found.due.append(Due("scheduler", key, max(0.0, due_s - now_s)))
+            activity.due.append(Due("scheduler", key, max(0.0, due_s - now_s)))
 
     def sizes(self) -> Sizes:
         """Return how much there is now."""
@@ -214,7 +214,7 @@ class Scheduler:
         try:
             result = await self._decide(waiting, profile)
         except Exception as error:  # noqa: BLE001 - other pods must still be scheduled
-            self._logger.error("a pod could not be judged", pod=pod.key, error=repr(error))
+            self._logger.error("failed to schedule a pod", pod=pod.key, error=repr(error))
             self._failed(waiting, _ERROR, str(error), set(), clears_nomination=True)
         finally:
             self.metrics.attempted(profile.name, result, self._clock.monotonic_s() - began_s)
@@ -225,14 +225,14 @@ class Scheduler:
         pod = waiting.info
         nominated = self.cluster.nominated_node(pod.uid)
         now_s = self._clock.now_s()
-        said = await self._said(pod, profile, nominated, now_s)
+        extender_results = await self._call_extenders(pod, profile, nominated, now_s)
         decision = schedule(
             pod,
             self.cluster,
             profile,
             self._turns[profile.name],
             nominated,
-            said,
+            extender_results,
             self._clock.monotonic_s,
             now_s,
         )
@@ -244,10 +244,10 @@ class Scheduler:
         self._assume(waiting, decision, decision.node)
         return SCHEDULED
 
-    async def _said(
+    async def _call_extenders(
         self, pod: PodInfo, profile: Profile, nominated: str, now_s: float
     ) -> ExtenderResults | None:
-        """Ask extenders about the nodes that will do; None: they have no say, or none will do."""
+        """Call extenders about the feasible nodes; None: no interested extender, or no node."""
         if not self._extenders.decide_about(pod):
             return None
         turn = self._turns[profile.name]
@@ -263,7 +263,7 @@ class Scheduler:
         return await self._extenders.about(pod, self.cluster, names) if names else None
 
     def _assume(self, waiting: Waiting, decision: Decision, node: str) -> None:
-        """Take a pod as placed, and bind it aside."""
+        """Assume a pod on its node, and bind it in the background."""
         pod = waiting.info
         profile = self._config.profiles[pod.spec["schedulerName"]]
         reserved = {
@@ -315,7 +315,7 @@ class Scheduler:
         newest = self._feed.waiting_pod(pod.key, pod.uid)
         if newest is not None:
             self.queue.back_failed(newest, waiting, self._clock.now_s())
-            self._tell(newest, _ERROR, text, nominated="")
+            self._report(newest, _ERROR, text, nominated="")
         self._wake()
 
     # Pods that no node will take.
@@ -328,13 +328,13 @@ class Scheduler:
         began_s = self._clock.monotonic_s()
         unplaced = Unplaced(decision.cycle, diagnosis, profile.filters)
         handle = self._handles[profile.name]
-        made = await run_post_filters(profile, handle, unplaced, self._logger)
+        result = await run_post_filters(profile, handle, unplaced, self._logger)
         if profile.post_filters:
             took_s = self._clock.monotonic_s() - began_s
-            self.metrics.took("PostFilter", profile.name, took_s, is_success=made.code is None)
-        if made.nominated:
-            self.cluster.nominate(waiting.info, made.nominated)
-        message = diagnosis.message(made.text)
+            self.metrics.took("PostFilter", profile.name, took_s, is_success=result.code is None)
+        if result.nominated:
+            self.cluster.nominate(waiting.info, result.nominated)
+        message = diagnosis.message(result.text)
         now_s = self._clock.now_s()
         self.refusals.note(waiting.info, diagnosis, self.cluster.names, message, now_s)
         self._failed(
@@ -342,8 +342,8 @@ class Scheduler:
             _UNSCHEDULABLE,
             message,
             diagnosis.rejectors,
-            nominated=made.nominated or "",
-            clears_nomination=made.nominated == "",
+            nominated=result.nominated or "",
+            clears_nomination=result.nominated == "",
         )
 
     def _failed(
@@ -356,17 +356,17 @@ class Scheduler:
         clears_nomination: bool,
         nominated: str = "",
     ) -> None:
-        """Put a pod back, and tell why."""
+        """Put a pod back into the queue, and report why."""
         pod = waiting.info
         if clears_nomination:
             self.cluster.unnominate(pod.uid)
         self.queue.back_unschedulable(waiting, rejectors, self._clock.now_s())
-        self._tell(pod, reason, message, nominated or (None if not clears_nomination else ""))
+        self._report(pod, reason, message, nominated or (None if not clears_nomination else ""))
 
-    def _tell(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
-        """nominated: empty: on no node any more; None: as it was."""
+    def _report(self, pod: PodInfo, reason: str, message: str, nominated: str | None) -> None:
+        """nominated: empty: no node; None: unchanged."""
         self._record(pod, "Warning", "FailedScheduling", "Scheduling", message)
-        self._aside(self._status.refuse(pod, reason, message, nominated), f"tell {pod.key}")
+        self._aside(self._status.refuse(pod, reason, message, nominated), f"status of {pod.key}")
 
     # Inside.
 

@@ -1,1 +1,1 @@
-"""The plugins: each refuses nodes, scores them, or both."""
+"""The plugins: each filters nodes, scores them, or both."""

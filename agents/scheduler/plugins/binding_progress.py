@@ -1,4 +1,4 @@
-"""Whether the claims of a pod are bound that a node was chosen for, or cannot be any more.
+"""Whether the claims of a pod with a chosen node are bound, or can no longer be.
 
     progress = Progress(cluster, pod, node, written)
     progress.is_done()      PluginError: somebody took back what was decided; the pod is tried again
@@ -19,7 +19,7 @@ Object: TypeAlias = dict[str, Any]
 
 
 class Progress:
-    """Of one pod that is to be bound to a node."""
+    """The progress of binding a pod's claims."""
 
     def __init__(
         self, cluster: Cluster, pod: PodInfo, node: str, written: Sequence[Object]
@@ -54,7 +54,7 @@ class Progress:
         return True
 
     def _is_claim_shown(self, written: Object) -> bool:
-        """Whether a claim is seen as it was written, and is to be made here; PluginError."""
+        """Whether a claim is seen as it was written, to be provisioned here; PluginError."""
         meta = written["metadata"]
         now = self._cluster.storage.claims.get(f"{meta['namespace']}/{meta['name']}")
         if now is None:
@@ -94,7 +94,7 @@ class Progress:
 
 
 def _is_older(now: Object, written: Object) -> bool:
-    """Whether an object is shown as it was before it was written."""
+    """Whether an object is still shown as it was before the write."""
     return _version(now) < _version(written)
 
 

@@ -1,4 +1,4 @@
-"""Plugins that neither filter nor score: what they do is built into the queue and the binder."""
+"""Plugins without filter and score: their work is built into the queue and the binder."""
 
 from typing import Any, ClassVar, TypeAlias
 

@@ -89,26 +89,26 @@ class DefaultPreemption(Plugin):
         return PostFilterResult(None, preemption.text, preemption.node)
 
 
-async def _push_away(handle: Handle, pod: PodInfo, found: Preemption) -> None:
+async def _push_away(handle: Handle, pod: PodInfo, preemption: Preemption) -> None:
     """Delete the victims, the last one when the others are on their way."""
     cluster = handle.cluster
     try:
-        waiting = cluster.nominated.get(found.node, {})
+        waiting = cluster.nominated.get(preemption.node, {})
         lower = [each for each in waiting.values() if each.priority < pod.priority]
         for each in lower:
             cluster.unnominate(each.uid)
             await handle.patch_pod_status(each, {"nominatedNodeName": None})
-        victims = found.victims
-        await handle.together(_delete(handle, each, pod, found.node) for each in victims[:-1])
+        victims = preemption.victims
+        await handle.together(_delete(handle, each, pod, preemption.node) for each in victims[:-1])
         for each in victims[-1:]:
-            await _delete(handle, each, pod, found.node)
+            await _delete(handle, each, pod, preemption.node)
     finally:
         cluster.preempting.discard(pod.uid)
         handle.activate(pod)
 
 
 async def _delete(handle: Handle, victim: PodInfo, pod: PodInfo, node: str) -> None:
-    """Say why a pod has to go, and delete it."""
+    """Set the condition of a victim, and delete it."""
     if victim.is_terminating:
         return
     scheduler = pod.spec["schedulerName"]

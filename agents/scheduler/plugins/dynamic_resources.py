@@ -1,4 +1,4 @@
-"""Claims of devices: nodes must see the devices that are allocated, or have some to allocate.
+"""Claims of devices: nodes must access the allocated devices, or have some to allocate.
 
 A claim that has devices already limits the nodes to those that see them. For the others devices are
 looked for on each node that is left; what was found there is part of the decision (`plan_for`).
@@ -68,9 +68,9 @@ class State:
 
     claims: list[Object]
     new: list[Object] = field(default_factory=list)
-    """Those without devices."""
+    """The claims without devices."""
     found: dict[int, list[Object]] = field(default_factory=dict)
-    """By slot: the allocations of the new ones."""
+    """By slot: the allocations of the new claims."""
     unavailable: list[Object] = field(default_factory=list)
     """Claims whose devices some node did not see."""
 
@@ -79,7 +79,7 @@ _WITHOUT_CLAIMS: Final = State([])
 
 
 def _freed_or_own_devices(pod: PodInfo, change: Change) -> bool:
-    """Whether devices were given back, or a claim of the pod has another status."""
+    """Whether devices were deallocated, or a claim of the pod has another status."""
     old, new = change.old, change.new
     had = old is not None and allocation_of(old) is not None
     if new is None or (had and allocation_of(new) is None):
@@ -218,7 +218,7 @@ class DynamicResources(Plugin):
 
     @override
     async def post_filter(self, handle: Handle, unplaced: Unplaced) -> PostFilterResult:
-        """Take devices back that stand in a pod's way and are nobody's."""
+        """Deallocate unused devices that the pod needs."""
         state: State | None = unplaced.cycle.states.get(self.name)
         if state is None:
             # Upstream's text where a plugin before this one ended the search.
@@ -284,7 +284,7 @@ def plan_for(cycle: Cycle, slot: int) -> list[Reservation]:
 
 
 def _to_deallocate(state: State, pod: PodInfo) -> Object | None:
-    """Return a claim whose devices stand in a pod's way and are nobody else's."""
+    """Return an unused claim whose devices a pod needs."""
     for claim in state.unavailable:
         reserved = claim["status"].get("reservedFor") or ()
         if all(each.get("uid") == pod.uid for each in reserved):

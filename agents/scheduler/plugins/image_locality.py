@@ -1,4 +1,4 @@
-"""Nodes are better that have the pod's images already."""
+"""Prefers nodes that have the pod's images already."""
 
 from typing import Final
 

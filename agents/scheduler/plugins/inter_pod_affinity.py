@@ -1,4 +1,4 @@
-"""Pod affinity and anti-affinity: beside which other pods a pod runs, or does not.
+"""Pod affinity and anti-affinity.
 
 A term's domain is a value of its topology key. Counts of pods a node are kept by the cluster; here
 they are added up by domain. Terminating pods count.

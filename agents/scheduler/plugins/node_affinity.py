@@ -1,4 +1,4 @@
-"""Node selectors and node affinity of pods, and those the configuration adds."""
+"""Node selectors and node affinity of pods, and affinity added by the configuration."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final, TypeAlias
@@ -59,7 +59,7 @@ class NodeAffinity(Plugin):
         own = node_selectors.required_affinity(spec)
         if own is None and not spec.get("nodeSelector") and self._added_required is None:
             return SKIP
-        names = _named(own)
+        names = _node_names(own)
         if names is None:
             return None
         return Only(names) if names else _CONFLICT
@@ -91,7 +91,7 @@ class NodeAffinity(Plugin):
         return normalized(total)
 
 
-def _named(affinity: Object | None) -> frozenset[str] | None:
+def _node_names(affinity: Object | None) -> frozenset[str] | None:
     """Return the names of the nodes that can match; None: any."""
     terms = (affinity or {}).get("nodeSelectorTerms") or ()
     if not terms:

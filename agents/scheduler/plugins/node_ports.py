@@ -40,7 +40,7 @@ class NodePorts(Plugin):
 
 
 def conflict(one: Port, other: Port) -> bool:
-    """Whether two host ports cannot be on one node."""
+    """Whether two host ports conflict on a node."""
     if one[:2] != other[:2]:
         return False
     return one[2] in _ALL or other[2] in _ALL or one[2] == other[2]

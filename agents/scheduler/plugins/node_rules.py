@@ -1,4 +1,4 @@
-"""Plugins that look at the node alone: its name, whether it is cordoned, its taints, its features.
+"""Plugins about the node alone: its name, cordon, taints, features.
 
 Each refusal is final: taking pods off the node would not help.
 """

@@ -1,4 +1,4 @@
-"""Topology spread: pods that a selector selects are spread over the domains of a label.
+"""Topology spread: spreads the pods that a selector matches over the domains of a label.
 
 Constraints that must hold refuse nodes; others score them. A pod without constraints has those of
 the configuration, for the pods of its services and its owner. Terminating pods do not count.
@@ -237,12 +237,12 @@ def _sums(
 
 
 def _normalized(raw: IntArray, is_scored: BoolArray) -> IntArray:
-    found = np.zeros(len(raw), dtype=np.int64)
+    scores = np.zeros(len(raw), dtype=np.int64)
     scored = raw[is_scored]
     if len(scored):
         least, most = int(scored.min()), int(scored.max())
         if most == 0:
-            found[is_scored] = SCORE_MAX
+            scores[is_scored] = SCORE_MAX
         else:
-            found[is_scored] = SCORE_MAX * (most + least - scored) // most
-    return found
+            scores[is_scored] = SCORE_MAX * (most + least - scored) // most
+    return scores

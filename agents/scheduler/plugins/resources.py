@@ -1,4 +1,4 @@
-"""Resources: whether a pod fits, how full its node would be, and how evenly.
+"""Resources: whether a pod fits, and scores by utilization and balance.
 
     NodeResourcesFit                 refuses where something is short; scores by a strategy
     NodeResourcesBalancedAllocation  scores by how alike the shares of resources in use are
@@ -117,21 +117,21 @@ class NodeResourcesFit(Plugin):
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
         cluster, rows = cycle.cluster, cycle.rows
-        wanted = {
+        requests = {
             name: amount
             for name, amount in cycle.pod.requests.items()
             if amount and not self._is_ignored(name)
         }
         if isinstance(rows, slice):
-            key = (self, "short", *wanted.items())
+            key = (self, "short", *requests.items())
             bits = cluster.kept.column(
-                key, cluster.size, lambda slots: _shortfalls(cluster, slots, wanted)
+                key, cluster.size, lambda slots: _shortfalls(cluster, slots, requests)
             )
         else:
-            bits = _shortfalls(cluster, rows, wanted)
+            bits = _shortfalls(cluster, rows, requests)
         if not bits.any():
             return None
-        names = (PODS, *wanted)
+        names = (PODS, *requests)
         kinds, numbers = np.unique(bits, return_inverse=True)
         reasons = [_shortfall(int(kind), names) for kind in kinds if kind]
         return Failures(numbers if kinds[0] == 0 else numbers + 1, reasons)
@@ -216,11 +216,11 @@ _NEVER: Final = 1 << 62
 """Bit of nodes that would be too small even if they were empty."""
 
 
-def _shortfalls(cluster: Cluster, slots: IntArray, wanted: Mapping[str, int]) -> IntArray:
+def _shortfalls(cluster: Cluster, slots: IntArray, requests: Mapping[str, int]) -> IntArray:
     """Return what slots lack: a bit for the number of pods, one for each resource, `_NEVER`."""
     short = cluster.used(PODS)[slots] + 1 > cluster.allocatable(PODS)[slots]
     bits = short.astype(np.int64)
-    for index, (name, amount) in enumerate(wanted.items(), 1):
+    for index, (name, amount) in enumerate(requests.items(), 1):
         allocatable = cluster.allocatable(name)[slots]
         bits += (cluster.used(name)[slots] + amount > allocatable) * (1 << index)
         bits |= (amount > allocatable) * _NEVER

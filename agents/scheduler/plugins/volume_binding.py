@@ -1,4 +1,4 @@
-"""Claims of pods: nodes must reach the volumes bound, or there must be volumes to bind there.
+"""Claims of pods: nodes must reach the bound volumes, or have volumes to bind.
 
 A claim is bound; or waits for its first pod (its class says so), which then decides about the node
 and with it the volume; or is unbound otherwise, and the pod has to wait. What is to be bound on a
@@ -387,8 +387,8 @@ def _match(
     return best
 
 
-def _suits(volume: Object, claim: Object, wanted: int) -> bool:
-    spec, asked = volume["spec"], claim["spec"]
+def _suits(volume: Object, claim: Object, requested_bytes: int) -> bool:
+    spec, claim_spec = volume["spec"], claim["spec"]
     reference = spec.get("claimRef")
     meta = claim["metadata"]
     if reference and (
@@ -397,15 +397,16 @@ def _suits(volume: Object, claim: Object, wanted: int) -> bool:
         or (reference.get("uid") and reference["uid"] != meta.get("uid"))
     ):
         return False
-    selector = asked.get("selector")
+    selector = claim_spec.get("selector")
     return (
-        _capacity(volume) >= wanted
-        and (spec.get("volumeMode") or "Filesystem") == (asked.get("volumeMode") or "Filesystem")
+        _capacity(volume) >= requested_bytes
+        and (spec.get("volumeMode") or "Filesystem")
+        == (claim_spec.get("volumeMode") or "Filesystem")
         and (spec.get("volumeAttributesClassName") or "")
-        == (asked.get("volumeAttributesClassName") or "")
+        == (claim_spec.get("volumeAttributesClassName") or "")
         and "deletionTimestamp" not in volume["metadata"]
         and storage.volume_class(volume) == storage.claim_class(claim)
-        and set(asked.get("accessModes") or ()) <= set(spec.get("accessModes") or ())
+        and set(claim_spec.get("accessModes") or ()) <= set(spec.get("accessModes") or ())
         and (
             selector is None
             or selector_of(selector).matches(volume["metadata"].get("labels") or {})
@@ -415,8 +416,8 @@ def _suits(volume: Object, claim: Object, wanted: int) -> bool:
 
 def _provision(cluster: Cluster, claim: Object, slot: int) -> Provision | str:
     """Return how a claim gets a new volume on a node, or why it does not."""
-    known = cluster.storage
-    storage_class = known.classes.get(storage.claim_class(claim))
+    objects = cluster.storage
+    storage_class = objects.classes.get(storage.claim_class(claim))
     if storage_class is None or storage_class["provisioner"] in ("", storage.NO_PROVISIONER):
         return _BIND_CONFLICT
     node = cluster.nodes[slot]
@@ -424,17 +425,17 @@ def _provision(cluster: Cluster, claim: Object, slot: int) -> Provision | str:
     topologies = storage_class.get("allowedTopologies")
     if topologies and not any(_topology_matches(each, labels) for each in topologies):
         return _BIND_CONFLICT
-    driver = known.drivers.get(storage_class["provisioner"])
+    driver = objects.drivers.get(storage_class["provisioner"])
     if driver is None or not driver["spec"].get("storageCapacity"):
         return Provision(claim, None)
-    wanted = _requested(claim)
-    for capacity in known.capacities.values():
+    requested_bytes = _requested(claim)
+    for capacity in objects.capacities.values():
         topology = capacity.get("nodeTopology")
         limit = capacity.get("maximumVolumeSize") or capacity.get("capacity")
         if (
             capacity["storageClassName"] == storage_class["metadata"]["name"]
             and limit is not None
-            and parse(limit).value() >= wanted
+            and parse(limit).value() >= requested_bytes
             and topology is not None
             and selector_of(topology).matches(labels)
         ):

@@ -1,4 +1,4 @@
-"""How many volumes of a CSI driver a node can have attached."""
+"""The maximum number of attached volumes of a CSI driver on a node."""
 
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -48,8 +48,8 @@ class NodeVolumeLimits(Plugin):
 
     @override
     def filter(self, cycle: Cycle) -> Failures | None:
-        wanted: Volumes = cycle.states[self.name]
-        if not wanted:
+        volumes: Volumes = cycle.states[self.name]
+        if not volumes:
             return None
         cluster = cycle.cluster
         reasons = [_FULL]
@@ -57,25 +57,25 @@ class NodeVolumeLimits(Plugin):
         attached = _attached(cluster)
         for slot, name in enumerate(cluster.names):
             limits = _limits(cluster.storage.nodes.get(name))
-            missing = _missing_driver(cluster, wanted, cluster.storage.nodes.get(name))
+            missing = _missing_driver(cluster, volumes, cluster.storage.nodes.get(name))
             if missing:
                 text = f"{missing} CSI driver is not installed on the node"
                 reasons.append(Reason(Code.UNSCHEDULABLE, (text,)))
                 numbers[slot] = len(reasons)
-            elif limits and _is_full(cluster, wanted, slot, limits, attached.get(name, {})):
+            elif limits and _is_full(cluster, volumes, slot, limits, attached.get(name, {})):
                 numbers[slot] = 1
         numbers = numbers[cycle.rows]
         return Failures(numbers, reasons) if numbers.any() else None
 
 
 def _is_full(
-    cluster: Cluster, wanted: Volumes, slot: int, limits: dict[str, int], attached: Volumes
+    cluster: Cluster, volumes: Volumes, slot: int, limits: dict[str, int], attached: Volumes
 ) -> bool:
     there = dict(attached)
     for pod in cluster.pods_on[slot].values():
         there.update(_volumes_of(cluster, pod))
     for driver, limit in limits.items():
-        new = sum(each == driver and volume not in there for volume, each in wanted.items())
+        new = sum(each == driver and volume not in there for volume, each in volumes.items())
         if new and new + sum(each == driver for each in there.values()) > limit:
             return True
     return False
@@ -90,9 +90,9 @@ def _limits(node: Object | None) -> dict[str, int]:
     }
 
 
-def _missing_driver(cluster: Cluster, wanted: Volumes, node: Object | None) -> str:
+def _missing_driver(cluster: Cluster, volumes: Volumes, node: Object | None) -> str:
     present = {each["name"] for each in ((node or {}).get("spec") or {}).get("drivers") or ()}
-    for driver in dict.fromkeys(wanted.values()):
+    for driver in dict.fromkeys(volumes.values()):
         known = cluster.storage.drivers.get(driver)
         must_be_there = known is not None and known["spec"].get("preventPodSchedulingIfMissing")
         if must_be_there and driver not in present:
@@ -102,30 +102,30 @@ def _missing_driver(cluster: Cluster, wanted: Volumes, node: Object | None) -> s
 
 def _attached(cluster: Cluster) -> dict[str, Volumes]:
     """Return what is attached to nodes, by their names."""
-    found: dict[str, Volumes] = {}
+    attached: dict[str, Volumes] = {}
     for each in cluster.storage.attachments.values():
         spec = each["spec"]
         volume = cluster.storage.volumes.get(spec["source"].get("persistentVolumeName") or "")
         if volume is not None and volume["spec"].get("csi"):
             handle = volume["spec"]["csi"]["volumeHandle"]
-            there = found.setdefault(spec["nodeName"], {})
+            there = attached.setdefault(spec["nodeName"], {})
             there[f"{spec['attacher']}/{handle}"] = spec["attacher"]
-    return found
+    return attached
 
 
 def _volumes_of(cluster: Cluster, pod: PodInfo) -> Volumes:
-    known = cluster.storage
+    objects = cluster.storage
     volumes: Volumes = {}
     for name, _ in storage.claim_names(pod.obj):
-        claim = known.claims.get(f"{pod.namespace}/{name}")
+        claim = objects.claims.get(f"{pod.namespace}/{name}")
         if claim is None:
             continue
-        volume = known.volumes.get(claim["spec"].get("volumeName") or "")
+        volume = objects.volumes.get(claim["spec"].get("volumeName") or "")
         csi = volume["spec"].get("csi") if volume is not None else None
         if csi:
             volumes[f"{csi['driver']}/{csi['volumeHandle']}"] = csi["driver"]
         elif volume is None:
-            one = known.classes.get(storage.claim_class(claim))
+            one = objects.classes.get(storage.claim_class(claim))
             if one is not None:
                 driver = one["provisioner"]
                 volumes[f"{driver}/{pod.namespace}/{name}"] = driver

@@ -1,4 +1,4 @@
-"""Volumes that cannot be used by two pods at once: some disks, and claims of one pod only."""
+"""Volumes that two pods cannot use at once: some disks, and ReadWriteOncePod claims."""
 
 from typing import Any, ClassVar, Final, TypeAlias
 
@@ -48,7 +48,7 @@ class VolumeRestrictions(Plugin):
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
-        pod, known = cycle.pod, cycle.cluster.storage
+        pod, objects = cycle.pod, cycle.cluster.storage
         volumes = pod.spec.get("volumes") or ()
         disks = [volume for volume in volumes if any(volume.get(kind) for kind in storage.DISKS)]
         single: list[str] = []
@@ -56,7 +56,7 @@ class VolumeRestrictions(Plugin):
             if not volume.get("persistentVolumeClaim"):
                 continue
             name = volume["persistentVolumeClaim"]["claimName"]
-            claim = known.claims.get(f"{pod.namespace}/{name}")
+            claim = objects.claims.get(f"{pod.namespace}/{name}")
             if claim is None:
                 text = f'persistentvolumeclaim "{name}" not found'
                 return Refusal(Code.UNRESOLVABLE, text)
@@ -122,4 +122,4 @@ _SAME: Final = {
     "iscsi": lambda one, other: one["iqn"] == other["iqn"] and not _both_read_only(one, other),
     "rbd": _same_rbd,
 }
-"""Whether two volumes of a kind cannot be on one node."""
+"""By kind: whether two volumes conflict on a node."""

@@ -42,13 +42,13 @@ class VolumeZone(Plugin):
 
     @override
     def pre_filter(self, cycle: Cycle) -> Skip | Refusal | None:
-        known = cycle.cluster.storage
-        wanted: list[tuple[str, frozenset[str]]] = []
+        objects = cycle.cluster.storage
+        required_labels: list[tuple[str, frozenset[str]]] = []
         for volume in cycle.pod.spec.get("volumes") or ():
             if not volume.get("persistentVolumeClaim"):
                 continue
             name = volume["persistentVolumeClaim"]["claimName"]
-            claim = known.claims.get(f"{cycle.pod.namespace}/{name}")
+            claim = objects.claims.get(f"{cycle.pod.namespace}/{name}")
             if claim is None:
                 return _refusal(f'persistentvolumeclaim "{name}" not found')
             bound = claim["spec"].get("volumeName")
@@ -57,18 +57,18 @@ class VolumeZone(Plugin):
                 if refusal is not None:
                     return refusal
                 continue
-            found = known.volumes.get(bound)
+            found = objects.volumes.get(bound)
             if found is None:
                 return _refusal(f'persistentvolume "{bound}" not found')
             labels = found["metadata"].get("labels") or {}
-            wanted += [
+            required_labels += [
                 (label, frozenset(labels[label].split("__")))
                 for label in storage.ZONE_LABELS
                 if label in labels
             ]
-        if not wanted:
+        if not required_labels:
             return SKIP
-        cycle.states[self.name] = wanted
+        cycle.states[self.name] = required_labels
         return None
 
     @override

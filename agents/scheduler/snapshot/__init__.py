@@ -1,1 +1,1 @@
-"""What decisions read: nodes and pods as columns of numbers, and what a pod asks for."""
+"""The input of decisions: nodes and pods as columns of numbers, and requests of pods."""

@@ -1,13 +1,13 @@
-"""The cluster as the scheduler sees it: nodes as slots of columns, and the pods on them.
+"""The scheduler's snapshot of the cluster: nodes as slots of columns, and their pods.
 
     cluster = Cluster()
     cluster.set_node(node)
     cluster.add_pod(info, "n1")           a pod the API shows, or one that is assumed
-    cluster.used("cpu")[:cluster.size]    what pods on each node ask for
+    cluster.used("cpu")[:cluster.size]    the requests of pods on each node
 
-A slot belongs to one name until the node is gone and no pod is left on it. `is_valid` tells slots
-that have a node; pods may come before their node does. Indexes (values of a label, pods that a
-selector selects, terms that pods carry) are built when first asked for and kept up to date then.
+A slot belongs to one name until the node is gone and no pod is left on it. `is_valid` marks slots
+with a node; pods may come before their node does. Indexes (values of a label, pods that a selector
+matches, terms of pods) are built on first use and then kept up to date.
 """
 
 from collections.abc import Mapping, MutableMapping
@@ -40,7 +40,7 @@ class LabelValues:
         self.texts: Final[list[str]] = []
 
     def set(self, slot: int, text: str | None) -> None:
-        """Take the value of a node."""
+        """Set the value of a node."""
         if text is None:
             self.column.data[slot] = -1
             return
@@ -63,13 +63,12 @@ class Cluster:
     """Nodes, and pods on them."""
 
     def __init__(self) -> None:
-        """Begin without nodes."""
         self.size = 0
         """Slots in use, gaps included."""
         self.storage: Final = Storage()
         self.devices: Final = Devices()
         self.pods: Final[MutableMapping[str, PodInfo]] = {}
-        """By uid, those on nodes."""
+        """Pods on nodes, by uid."""
         self.nominated: Final[dict[str, dict[str, PodInfo]]] = {}
         self.preempting: Final[set[str]] = set()
         """Uids of waiting pods whose victims are being deleted."""
@@ -88,7 +87,7 @@ class Cluster:
         self.ports: Final[dict[Port, dict[int, int]]] = {}
         """Host port → slot → how many pods have it."""
         self.cached_masks: Final[dict[bytes, BoolArray]] = {}
-        """What selectors of nodes select, until a node changes."""
+        """The nodes that node selectors match, until a node changes."""
         self._taint_list_ids: dict[tuple[Taint, ...], int] = {}
         self._columns = Columns()
         self._valid = self._columns.add(np.bool_, 0)
@@ -103,7 +102,7 @@ class Cluster:
         self._label_values: dict[str, LabelValues] = {}
         self.index: Final = PodIndex(self._columns)
         self.kept: Final = KeptColumns()
-        """What follows from the amounts of nodes: what they have, and what pods ask for."""
+        """Derived from resources of nodes and requests of pods."""
         self._slot_of: MutableMapping[str, int] = {}
         self._zones: dict[int, tuple[str, str]] = {}
         self._order: IntArray | None = None
@@ -114,12 +113,12 @@ class Cluster:
 
     @property
     def is_valid(self) -> BoolArray:
-        """Which slots have a node."""
+        """The slots with a node."""
         return self._valid.data[: self.size]
 
     @property
     def is_unschedulable(self) -> BoolArray:
-        """Which nodes are cordoned."""
+        """The cordoned nodes."""
         return self._unschedulable.data[: self.size]
 
     @property
@@ -174,7 +173,7 @@ class Cluster:
 
     @property
     def node_count(self) -> int:
-        """How many nodes there are."""
+        """The number of nodes."""
         return len(self._zones)
 
     # Nodes.
@@ -230,7 +229,7 @@ class Cluster:
         self._account(pod, slot, 1)
 
     def remove_pod(self, uid: str) -> PodInfo | None:
-        """Take a pod off its node; return it."""
+        """Remove a pod from its node; return it."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             slot = self._slot_of.pop(uid)
@@ -333,7 +332,7 @@ class Cluster:
                 known.slots.add(slot)
 
     def _account(self, pod: PodInfo, slot: int, by: int) -> None:
-        """Count a pod that comes (by 1) or goes (by -1)."""
+        """Account for an added (by 1) or removed (by -1) pod."""
         self.kept.touch(slot)
         for name, amount in pod.requests.items():
             self._resource(self._used, name).data[slot] += by * amount

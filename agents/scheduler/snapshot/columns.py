@@ -34,12 +34,11 @@ class Columns:
     """All columns of a cluster."""
 
     def __init__(self) -> None:
-        """Begin without columns."""
         self.capacity = _FIRST_CAPACITY
         self._columns: dict[int, Column[Any]] = {}
 
     def add(self, kind: type[_Element], fill: float) -> Column[_Element]:
-        """Return a new column; fill: the value of slots nobody has set."""
+        """Return a new column; fill: the default value of slots."""
         column = Column(kind, fill, self.capacity)
         self._columns[id(column)] = column
         return column
@@ -49,7 +48,7 @@ class Columns:
         del self._columns[id(column)]
 
     def reserve(self, size: int) -> None:
-        """Have room for so many slots."""
+        """Grow to a number of slots."""
         if size <= self.capacity:
             return
         self.capacity = max(size, 2 * self.capacity)

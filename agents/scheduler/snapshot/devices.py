@@ -1,8 +1,8 @@
-"""Devices, classes of them and claims, as pods and nodes are judged by them.
+"""Devices, their classes and claims, in the scheduler's snapshot.
 
 devices.set_claim("default/gpu", claim)     what the API shows
 devices.assume(claim, allocation)           decided here, and not shown by the API yet
-devices.in_use                              devices that nobody else can have
+devices.in_use                              devices that cannot be allocated again
 """
 
 from collections import Counter
@@ -33,10 +33,9 @@ class DeviceId(NamedTuple):
 
 
 class Devices:
-    """What there is of devices."""
+    """The devices of the cluster, and their allocations."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.classes: Final[dict[str, Object]] = {}
         self.slices: Final[dict[str, Object]] = {}
         self.taint_rules: Final[dict[str, Object]] = {}
@@ -46,7 +45,7 @@ class Devices:
         """Uid of a claim → the allocation that was decided on, until the API shows one."""
         self.in_use: Final[Counter[DeviceId]] = Counter()
         self.shared: Final[dict[DeviceId, Capacities]] = {}
-        """What is in use of devices that several claims may have parts of."""
+        """The consumed capacities of devices that several claims may share."""
         self.pools: Final[dict[str, tuple[Object, list[Any]]]] = {}
         """Node → its object, and the pools it sees (`devices.pools`)."""
         self._by_node: dict[str, list[Object]] | None = None
@@ -65,7 +64,7 @@ class Devices:
         return [*self._by_node.get(node_name, ()), *self._by_node.get("", ())]
 
     def set_claim(self, key: str, claim: Object | None) -> None:
-        """Take the new state of a claim; None: it is gone."""
+        """Set the state of a claim; None: it was deleted."""
         old = self.claims.pop(key, None)
         if old is not None:
             self._account(allocation_of(old), -1)
@@ -77,7 +76,7 @@ class Devices:
             self._account(allocation_of(claim), 1)
 
     def assume(self, claim: Object, allocation: Object) -> None:
-        """Take a claim as allocated, until the API shows that it is, or `forget`."""
+        """Treat a claim as allocated, until the API shows that it is, or `forget`."""
         self.pending[claim["metadata"]["uid"]] = allocation
         self._account(allocation, 1)
 

@@ -1,4 +1,4 @@
-"""Columns that follow from other columns; only slots that changed are computed anew.
+"""Cached derived columns; only slots that changed are computed again.
 
     kept = KeptColumns()
     kept.touch(slot)                          amounts of this slot have changed
@@ -15,7 +15,7 @@ import numpy as np
 from kvstack.agents.scheduler.snapshot.columns import IntArray
 
 _KEPT_MAX: Final = 64
-"""Columns; the one that was asked for longest ago is forgotten."""
+"""The maximum number of columns; the least recently used one is dropped."""
 _CHANGES_MAX: Final = 4096
 """Changes that are remembered; a column that is older is computed anew."""
 
@@ -32,7 +32,6 @@ class KeptColumns:
     """Columns by their keys, and which slots changed when."""
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
         self._kept: dict[Hashable, _KeptColumn] = {}
         self._changes: list[int] = []
         self._forgotten = 0
@@ -48,15 +47,15 @@ class KeptColumns:
     def column(self, key: Hashable, size: int, compute: Callable[[IntArray], IntArray]) -> IntArray:
         """Return an element a slot; it is not to be changed, and good until the next touch."""
         now = self._forgotten + len(self._changes)
-        kept = self._kept.pop(key, None)
-        if kept is None or len(kept.data) != size or kept.moment < self._forgotten:
-            if kept is None and len(self._kept) >= _KEPT_MAX:
+        column = self._kept.pop(key, None)
+        if column is None or len(column.data) != size or column.moment < self._forgotten:
+            if column is None and len(self._kept) >= _KEPT_MAX:
                 del self._kept[next(iter(self._kept))]
-            kept = _KeptColumn(compute(np.arange(size, dtype=np.int64)), now)
-        elif kept.moment < now:
-            changed = {*self._changes[kept.moment - self._forgotten :]}
+            column = _KeptColumn(compute(np.arange(size, dtype=np.int64)), now)
+        elif column.moment < now:
+            changed = {*self._changes[column.moment - self._forgotten :]}
             slots = np.array([*changed], dtype=np.int64)
-            kept.data[slots] = compute(slots)
-            kept.moment = now
-        self._kept[key] = kept
-        return kept.data
+            column.data[slots] = compute(slots)
+            column.moment = now
+        self._kept[key] = column
+        return column.data

@@ -1,4 +1,4 @@
-"""In which order nodes are looked at: one of each zone in turn."""
+"""The order in which nodes are tried: one of each zone in turn."""
 
 from typing import Any, Final, TypeAlias
 

@@ -1,4 +1,4 @@
-"""A cluster with other pods on its nodes: for questions such as whether a pod fits without another.
+"""A snapshot with other pods on its nodes, for questions such as whether a pod fits.
 
     overlay = Overlay(cluster)
     overlay.add_pod(pod, "n1"); overlay.remove_pod(uid)     the cluster stays as it is
@@ -35,7 +35,7 @@ class Overlay(Cluster):
     """The nodes of a cluster, with pods of its own."""
 
     def __init__(self, cluster: Cluster) -> None:
-        """Begin with the pods of a cluster."""
+        """Start with the pods of a cluster."""
         vars(self).update(vars(cluster))
         self._base: Final = cluster
         self._own_slots: set[int] = set()
@@ -108,7 +108,7 @@ class _OverlaidIndex(PodIndex):
         self._base: Final = base
         self._changes: _Changes = {}
         self._changed_terms: _Changes = {}
-        """Those of pods that carry terms."""
+        """Terms of the changed pods."""
         self._changed_counts: dict[tuple[Matches, bool], _ChangedCount] = {}
         self._namespaces = base._namespaces  # noqa: SLF001  # a subclass, of the same class
 
@@ -144,21 +144,21 @@ class _OverlaidIndex(PodIndex):
             for key in terms_of(other):
                 if key[1].match.matches(pod, labels):
                     changes[key].append((slot, by))
-        found: list[Carried] = []
+        terms: list[Carried] = []
         for each in unchanged:
             own = changes.pop((each.kind, each.term), None)
             carried = each if own is None else _with(each.kind, each.term, each, own)
             if carried.total:
-                found.append(carried)
+                terms.append(carried)
         capacity = self._columns.capacity
         for (kind, term), own in changes.items():
             nobody = Carried(kind, term, Column(np.int64, 0, capacity))
-            found.append(_with(kind, term, nobody, own))
-        return tuple(found)
+            terms.append(_with(kind, term, nobody, own))
+        return tuple(terms)
 
 
 class _ChangedCount:
-    """How many pods on each node are meant by some matches."""
+    """The number of pods on each node that some matches select."""
 
     def __init__(
         self,

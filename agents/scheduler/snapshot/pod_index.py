@@ -1,9 +1,9 @@
-"""Counts of pods over nodes: those a selector means, and those that carry a term.
+"""Counts of pods over nodes: those that a selector matches, and those with a term.
 
     index.count(matches, counts_terminating=False)   an element a slot
     index.carried_for(pod)                           terms of placed pods that mean this pod
 
-A count is built from all pods when it is first asked for, and kept up to date afterwards. Pods of
+A count is built from all pods when it is first used, and kept up to date afterwards. Pods of
 equal namespace and labels match alike, so each such group is matched once.
 """
 
@@ -19,32 +19,30 @@ CarriedKind: TypeAlias = Literal["required", "preferred", "anti-required", "anti
 Matches: TypeAlias = tuple[PodMatch, ...]
 
 _COUNTS_MAX: Final = 512
-"""Selectors whose pods are counted; the one that was asked for longest ago is forgotten."""
+"""The maximum number of counted selectors; the least recently used one is dropped."""
 _GROUPS_MAX: Final = 50_000
 """Groups of pods whose matches are remembered."""
 
 
 class PodCount:
-    """How many pods on each node are meant by all of some matches."""
+    """The number of pods on each node that match all of some terms."""
 
     __slots__ = ("column", "counts_terminating", "matches")
 
     def __init__(
         self, column: Column[np.int64], matches: Matches, *, counts_terminating: bool
     ) -> None:
-        """Count nothing yet."""
         self.column: Final = column
         self.matches: Final = matches
         self.counts_terminating: Final = counts_terminating
 
 
 class Carried:
-    """How many pods on each node carry a term."""
+    """The number of pods on each node with a term."""
 
     __slots__ = ("column", "kind", "term", "total")
 
     def __init__(self, kind: CarriedKind, term: Term, column: Column[np.int64]) -> None:
-        """Count nothing yet."""
         self.kind: Final = kind
         self.term: Final = term
         self.column: Final = column
@@ -55,7 +53,6 @@ class PodIndex:
     """Counts of the pods of a cluster."""
 
     def __init__(self, columns: Columns) -> None:
-        """Count nothing yet."""
         self._columns = columns
         self._counts: dict[tuple[Matches, bool], PodCount] = {}
         self._counts_of: dict[tuple[LabelsKey, bool], tuple[PodCount, ...]] = {}
@@ -90,22 +87,22 @@ class PodIndex:
 
     def carried_for(self, pod: PodInfo) -> tuple[Carried, ...]:
         """Return the terms of placed pods that mean a pod."""
-        found = self._carried_matching.get(pod.labels_key)
-        if found is None:
+        carried = self._carried_matching.get(pod.labels_key)
+        if carried is None:
             labels = self.namespace_labels(pod.namespace)
-            found = tuple(
+            carried = tuple(
                 each for each in self._carried.values() if each.term.match.matches(pod, labels)
             )
-            self._carried_matching[pod.labels_key] = found
-        return found
+            self._carried_matching[pod.labels_key] = carried
+        return carried
 
     def means(self, matches: Matches, pod: PodInfo) -> bool:
-        """Whether all matches mean a pod."""
+        """Whether all matches select a pod."""
         labels = self.namespace_labels(pod.namespace)
         return all(match.matches(pod, labels) for match in matches)
 
     def account(self, pod: PodInfo, slot: int, by: int) -> None:
-        """Count a pod that comes (by 1) or goes (by -1)."""
+        """Account for an added (by 1) or removed (by -1) pod."""
         key = (pod.labels_key, pod.is_terminating)
         counts = self._counts_of.get(key)
         if counts is None:
@@ -130,7 +127,7 @@ class PodIndex:
         return self._namespaces.get(namespace, {})
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """Take the labels of a namespace; None: it is gone."""
+        """Set the labels of a namespace; None: it was deleted."""
         if self._namespaces.get(name) == labels:
             return
         if labels is None:

@@ -1,4 +1,4 @@
-"""A pod as the scheduler sees it: what of it decides, read once.
+"""A pod as the scheduler uses it: the relevant fields, parsed once.
 
     info = PodInfo(pod)
     info.requests          {"cpu": 500}
@@ -33,7 +33,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 class PodMatch(NamedTuple):
-    """Which pods a term means."""
+    """The pods that a term selects."""
 
     namespaces: frozenset[str]
     namespace_selector: Selector
@@ -45,7 +45,7 @@ class PodMatch(NamedTuple):
         return self.namespace_selector is selectors.NOTHING
 
     def matches(self, pod: "PodInfo", namespace_labels: Mapping[str, str]) -> bool:
-        """Whether it means a pod; namespace_labels: of the pod's namespace."""
+        """Whether it selects a pod; namespace_labels: of the pod's namespace."""
         return (
             pod.namespace in self.namespaces or self.namespace_selector.matches(namespace_labels)
         ) and self.selector.matches(pod.labels)
@@ -93,7 +93,7 @@ class PodInfo:
     )
 
     def __init__(self, obj: Object, *, placed: bool = False) -> None:
-        """Read a pod; placed: it is on a node, and what that has given it counts."""
+        """Parse a pod; placed: it is on a node, and its allocated resources count."""
         meta, spec = obj["metadata"], obj["spec"]
         self.obj: Final = obj
         self.spec: Final[Object] = spec

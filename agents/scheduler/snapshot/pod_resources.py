@@ -1,4 +1,4 @@
-"""What a pod asks of a node, as whole numbers: cpu in thousandths, all else in units.
+"""The resource requests of a pod, as whole numbers: cpu in thousandths, all else in units.
 
     requests_of(pod)   → {"cpu": 500, "memory": 209715200, "example.com/gpu": 1}
 
@@ -76,7 +76,7 @@ def amount_of(name: str, text: str) -> int:
 
 @lru_cache(maxsize=1024)
 def is_scalar(name: str) -> bool:
-    """Whether a resource is one of those that only some nodes have, counted by name."""
+    """Whether a resource is an extended one, counted by name."""
     if is_huge_pages(name) or name.startswith(_ATTACHABLE):
         return True
     return "/" in name and not (name.startswith("requests.") and "kubernetes.io/" not in name)
@@ -92,7 +92,7 @@ def _whole(name: str, amount: Quantity) -> int:
 
 
 def _is_refused(pod: Object) -> bool:
-    """Whether the node can never give a pod what it asks for now: that does not count, then."""
+    """Whether the node can never satisfy a pod's resize: then it does not count."""
     found = conditions.find(pod["status"].get("conditions") or (), _RESIZE_PENDING)
     return found is not None and found.get("reason") == _INFEASIBLE
 

@@ -1,4 +1,4 @@
-"""Volumes, claims and classes, as pods and nodes are judged by them."""
+"""Volumes, claims and classes in the scheduler's snapshot."""
 
 from typing import Any, Final, TypeAlias
 
@@ -18,10 +18,9 @@ DISKS: Final = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
 
 
 class Storage:
-    """What there is of storage, by name or `namespace/name`."""
+    """The storage objects of the cluster, by name or `namespace/name`."""
 
     def __init__(self) -> None:
-        """Begin without any."""
         self.volumes: Final[dict[str, Object]] = {}
         self.claims: Final[dict[str, Object]] = {}
         self.classes: Final[dict[str, Object]] = {}
@@ -48,11 +47,11 @@ def volume_class(volume: Object) -> str:
 
 def claim_names(pod: Object) -> list[tuple[str, bool]]:
     """Return the claims a pod names, and whether each is made for it alone (ephemeral)."""
-    found: list[tuple[str, bool]] = []
+    names: list[tuple[str, bool]] = []
     for volume in pod["spec"].get("volumes") or ():
         claim = volume.get("persistentVolumeClaim")
         if claim:
-            found.append((claim["claimName"], False))
+            names.append((claim["claimName"], False))
         elif volume.get("ephemeral"):
-            found.append((f"{pod['metadata']['name']}-{volume['name']}", True))
-    return found
+            names.append((f"{pod['metadata']['name']}-{volume['name']}", True))
+    return names

@@ -1,4 +1,4 @@
-"""Which nodes a pod's tolerations keep it away from."""
+"""Which nodes a pod's tolerations do not allow."""
 
 from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
@@ -16,7 +16,7 @@ UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE
 
 
 def keeps_away(taints: Iterable[Taint], tolerations: Iterable[Object]) -> bool:
-    """Whether a taint that is not tolerated forbids a node."""
+    """Whether an untolerated taint forbids a node."""
     return any(
         taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not is_tolerated(taint, tolerations)
         for taint in taints

@@ -1,1 +1,1 @@
-"""`kvstack doctor`: what this machine gives a cluster, and what follows from it."""
+"""`kvstack doctor`: checks this machine, with consequences for a cluster."""

@@ -1,9 +1,9 @@
-"""The command `kvstack doctor`: says what this machine gives, and whether `kvstack up` would work.
+"""The command `kvstack doctor`: checks this machine, and whether `kvstack up` would work on it.
 
     kvstack doctor [flags of kvstack up] [--output text|json]
 
-It takes the flags of `kvstack up`, so that it looks at the data directory and the ports that these
-name. Exit codes: 0, 1 if `kvstack up` would not work, 2 for flags that it would not take. Nothing
+It takes the flags of `kvstack up`, and checks the data directory and the ports that these
+name. Exit codes: 0, 1 if `kvstack up` would not work, 2 for invalid flags. Nothing
 is changed and nothing is started.
 """
 

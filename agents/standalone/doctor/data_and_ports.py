@@ -1,4 +1,4 @@
-"""The data directory and the ports of `kvstack up`: whether they can be used, and how fast.
+"""The data directory and the ports of `kvstack up`: whether they can be used, and the disk's speed.
 
 Nothing is left behind: the disk is measured with a file without a name, and a port is bound and
 given back.
@@ -19,14 +19,14 @@ from typing import Final
 from kvstack.agents.standalone.doctor.findings import Finding, Level
 
 _MIB: Final = 1 << 20
-_FREE_WANTED_MIB: Final = 512
+_FREE_MIN_MIB: Final = 512
 _SYNCS: Final = 32
 _SYNC_BYTES: Final = 4096
 _SYNCS_S: Final = 1.0
 _SLOW_US: Final = 10_000
 _NETWORK_KINDS: Final = frozenset(("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs", "ceph"))
 _LOCK: Final = Path("member", "lmdb.lock")
-"""Held by a server as long as it lives."""
+"""The file that a server locks while it runs."""
 
 
 def data_directory(path: Path, owner: int = 0) -> list[Finding]:
@@ -35,36 +35,36 @@ def data_directory(path: Path, owner: int = 0) -> list[Finding]:
     owner: the process that works on it; 0: none does.
     """
     existing = nearest(path)
-    shown = str(path) if existing == path else f"{path} (to be made in {existing})"
+    path_text = str(path) if existing == path else f"{path} (to be made in {existing})"
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-        why = "is no directory" if not existing.is_dir() else "cannot be written"
-        return [Finding("data directory", shown, Level.ERROR, f"{existing} {why}")]
+        why = "not a directory" if not existing.is_dir() else "not writable"
+        return [Finding("data directory", path_text, Level.ERROR, f"{existing} is {why}")]
     in_use = f", in use by process {owner}" if owner else ""
-    found = [Finding("data directory", shown + in_use)]
+    findings = [Finding("data directory", path_text + in_use)]
     if existing == path and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
-        found[0] = Finding(
+        findings[0] = Finding(
             "data directory",
-            f"{shown}, mode {mode:04o}",
+            f"{path_text}, mode {mode:04o}",
             Level.LIMITED,
             f"other users may look into it: chmod 700 {path}",
         )
-    return [*found, _file_system(existing), _disk(existing)]
+    return [*findings, _file_system(existing), _disk(existing)]
 
 
 def _file_system(path: Path) -> Finding:
     kind = kind_of(path)
     free_mib = shutil.disk_usage(path).free // _MIB
-    found = Finding("file system", f"{kind}, {free_mib:,} MiB free")
+    finding = Finding("file system", f"{kind}, {free_mib:,} MiB free")
     if kind in _NETWORK_KINDS:
-        return found._replace(
+        return finding._replace(
             level=Level.ERROR,
             consequence="LMDB needs a local file system: its memory map is shared",
         )
-    if free_mib < _FREE_WANTED_MIB:
-        return found._replace(
+    if free_mib < _FREE_MIN_MIB:
+        return finding._replace(
             level=Level.LIMITED, consequence="the store refuses writes when the disk is full"
         )
-    return found
+    return finding
 
 
 def kind_of(path: Path) -> str:
@@ -82,7 +82,8 @@ def _disk(path: Path) -> Finding:
     try:
         times_us = _sync_times_us(path)
     except OSError as error:
-        return Finding("fdatasync", f"{path}: {error.strerror}", Level.ERROR, "nothing can be kept")
+        why = "no data can be stored"
+        return Finding("fdatasync", f"{path}: {error.strerror}", Level.ERROR, why)
     median_us = statistics.median(times_us)
     found = Finding("fdatasync", f"{median_us:,.0f} µs (median of {len(times_us)})")
     if median_us < _SLOW_US:
@@ -135,7 +136,7 @@ def ports(addresses: Sequence[tuple[str, int]], *, is_in_use: bool) -> list[Find
 
 
 def _port(host: str, port: int, *, is_in_use: bool) -> Finding:
-    shown = f"{host}:{port}"
+    host_and_port = f"{host}:{port}"
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -145,7 +146,7 @@ def _port(host: str, port: int, *, is_in_use: bool) -> Finding:
             listener.bind(address)
     except OSError as error:
         if is_in_use and error.errno == errno.EADDRINUSE:
-            return Finding("port", f"{shown}, in use by this cluster")
+            return Finding("port", f"{host_and_port}, in use by this cluster")
         why = (error.strerror or str(error)).lower()
-        return Finding("port", shown, Level.ERROR, f"cannot listen: {why}")
-    return Finding("port", f"{shown}, free")
+        return Finding("port", host_and_port, Level.ERROR, f"cannot listen: {why}")
+    return Finding("port", f"{host_and_port}, free")

@@ -1,4 +1,4 @@
-"""What was found out about a machine, and how it is printed.
+"""Findings about a machine, and how they are printed.
 
     Finding("port", "127.0.0.1:6443 is in use", Level.ERROR, "kvstack up cannot listen there")
 
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Level(Enum):
-    """How much a finding matters."""
+    """The severity of a finding."""
 
     OK = "ok"
     LIMITED = "limited"
@@ -28,7 +28,7 @@ class Finding(NamedTuple):
     subject: str
     """A word or two: `cgroups`."""
     found: str
-    """What is there: `v1: cpu, memory, pids`."""
+    """What the machine has: `v1: cpu, memory, pids`."""
     level: Level = Level.OK
     consequence: str = ""
     """What follows for the cluster; empty: nothing that a user would notice."""

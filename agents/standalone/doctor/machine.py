@@ -1,6 +1,6 @@
-"""What the machine and its Python give every program: transport, limits, memory, clock.
+"""What the machine and its Python provide: transport, limits, memory, clock.
 
-Each function makes one finding or a few, reads only, and takes no more than some milliseconds.
+Each function makes one finding or a few, only reads, and takes a few milliseconds.
 """
 
 import ctypes
@@ -15,10 +15,10 @@ from kvstack.agents.standalone.doctor.findings import Finding, Level, short
 from kvstack.component.clock import SystemClock
 from kvstack.component.logger import Logger
 
-DESCRIPTORS_WANTED: Final = 4096
-MEMORY_WANTED_MIB: Final = 256
+DESCRIPTORS_MIN: Final = 4096
+MEMORY_MIN_MIB: Final = 256
 _INOTIFY: Final = Path("/proc/sys/fs/inotify")
-_INSTANCES_WANTED: Final = 128
+_INSTANCES_MIN: Final = 128
 _MIB: Final = 1 << 20
 _TIMEX_BYTES: Final = 512
 """struct timex has 208 bytes on 64-bit Linux; the rest is never written."""
@@ -32,8 +32,8 @@ def findings(pki: Path) -> list[Finding]:
 
 
 def log_in_short(pki: Path, logger: Logger) -> None:
-    """Write what is not as it should be into the log, in one line."""
-    logger.info("this machine (kvstack doctor says more)", limited=short(findings(pki)))
+    """Write the findings that are not ok into the log, in one line."""
+    logger.info("this machine is limited: see kvstack doctor", limited=short(findings(pki)))
 
 
 def system() -> Finding:
@@ -69,7 +69,7 @@ def limits() -> list[Finding]:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     shown = "unlimited" if hard == resource.RLIM_INFINITY else f"{hard:,}"
     descriptors = Finding("descriptors", f"{soft:,}, raised to {shown} at start")
-    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_WANTED:
+    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_MIN:
         descriptors = descriptors._replace(
             level=Level.LIMITED,
             consequence=f"at most {hard:,} connections and files; ulimit -Hn raises the limit",
@@ -84,7 +84,7 @@ def _inotify() -> Finding:
     except OSError:
         return Finding("inotify", "not there", Level.LIMITED, "programs in pods cannot watch files")
     found = Finding("inotify", f"{instances:,} instances, {watches:,} watches per user")
-    if instances >= _INSTANCES_WANTED:
+    if instances >= _INSTANCES_MIN:
         return found
     return found._replace(
         level=Level.LIMITED,
@@ -99,10 +99,10 @@ def _memory() -> Finding:
         if line.startswith("MemAvailable:"):
             free_mib = int(line.split()[1]) // 1024
     found = Finding("memory", f"{free_mib:,} MiB available")
-    if free_mib >= MEMORY_WANTED_MIB:
+    if free_mib >= MEMORY_MIN_MIB:
         return found
     return found._replace(
-        level=Level.LIMITED, consequence=f"a cluster alone takes about {MEMORY_WANTED_MIB} MiB"
+        level=Level.LIMITED, consequence=f"a cluster alone takes about {MEMORY_MIN_MIB} MiB"
     )
 
 
@@ -130,7 +130,7 @@ def clock(pki: Path) -> Finding:
 
 
 def _newest_certificate_s(pki: Path) -> float:
-    """Return the latest time at which a certificate begins to be valid; 0: there is none."""
+    """Return the latest time at which a certificate becomes valid; 0: there is none."""
     from cryptography import x509  # takes 20 ms to load
 
     begins = [0.0]

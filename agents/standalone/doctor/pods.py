@@ -1,4 +1,4 @@
-"""What this machine lets a node of processes enforce on its pods, as findings.
+"""Findings about what a node of processes can enforce on this machine.
 
 The facts and what follows from each that is missing are those of `features`, which a node writes
 into its log at start.
@@ -19,12 +19,12 @@ _POLICIES: Final = "network policies"
 _NO_POLICIES: Final = "NetworkPolicies are stored, and not enforced"
 _NO_NODE: Final = "no node runs pods here; root has one"
 _ONE_USER: Final = "all processes of pods are this user, and pods that ask for another do not start"
-_NO_UPLINK: Final = "pods reach each other and Services, and nothing outside"
+_NO_UPLINK: Final = "pods reach each other and Services, but nothing outside"
 _NO_CGROUPS: Final = "pods have no limits of memory and CPU; those that ask for limits are refused"
 
 
 def findings(directory: Path) -> list[Finding]:
-    """Return what a node whose files are in a directory enforces; nothing if there is no node."""
+    """Return what a node with this directory enforces; nothing if there is no node."""
     if os.geteuid() != 0:
         return without_root(look_without_root())
     return [*of_features(look(nearest(directory))), network_policies(nft.problem())]
@@ -34,10 +34,10 @@ def without_root(facts: Facts) -> list[Finding]:
     """Return whether who is not root has a node here, and what it lacks."""
     if facts.problem:
         return [Finding("node", f"no: {facts.problem}", Level.LIMITED, _NO_NODE)]
-    found = [Finding("node", "yes, in a user namespace")]
+    findings = [Finding("node", "yes, in a user namespace")]
     problem = facts.subordinates.problem
     ids = Finding("subordinate ids", f"{facts.subordinates.uids[1]:,}")
-    found.append(
+    findings.append(
         ids._replace(found=f"no: {problem}", level=Level.LIMITED, consequence=_ONE_USER)
         if problem
         else ids
@@ -46,7 +46,7 @@ def without_root(facts: Facts) -> list[Finding]:
     if not facts.uplink:
         text = "neither pasta (package passt) nor slirp4netns is installed"
         uplink = Finding("uplink", text, Level.LIMITED, _NO_UPLINK)
-    return [*found, uplink]
+    return [*findings, uplink]
 
 
 def network_policies(problem: str) -> Finding:

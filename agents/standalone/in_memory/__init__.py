@@ -1,1 +1,1 @@
-"""Clusters whose store is in memory: of tests, forks and plans."""
+"""Clusters with a store in memory: of tests, forks and plans."""

@@ -10,8 +10,8 @@ once (`make_authorities`).
     cluster.settle()                   until its parts have done what they can
     cluster.clock.advance(hours=24)    where `Settings.clock` is VIRTUAL or PAUSED
 
-`rows` is a snapshot of all objects; a cluster that is given one begins with them: the same objects,
-uids, resourceVersions and current revision. Events, which end by themselves, are left behind.
+`rows` is a snapshot of all objects; a cluster that gets one starts with them: the same objects,
+uids, resourceVersions and current revision. Events, whose leases end, are left out.
 """
 
 import asyncio
@@ -80,18 +80,18 @@ _OWN: Final = (
 
 
 class Settings(NamedTuple):
-    """What runs in the cluster."""
+    """Settings of a cluster."""
 
     nodes: int = 1
     without: frozenset[str] = frozenset()
     rows: Rows | None = None
-    """What there is at the start: of another cluster's `rows`."""
+    """The initial objects: another cluster's `rows`."""
     flags: Mapping[str, Value] = {}
-    """Of the API server, by name, over those that suit a test."""
+    """Flags of the API server by name; they override those that suit a test."""
     clock: str = MACHINE
     """One of CLOCKS."""
     seed: int = 0
-    """Of names and uids, where the cluster has a clock of its own."""
+    """The seed of names and uids, for a cluster with a virtual clock."""
 
 
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
@@ -112,7 +112,7 @@ class BackgroundCluster:
         authorities: Path | None = None,
         logger: Logger | None = None,
     ) -> None:
-        """Start nothing yet; authorities: a directory that `make_authorities` has filled."""
+        """authorities: a directory that `make_authorities` has filled."""
         self._settings = settings or Settings()
         if self._settings.clock not in CLOCKS:
             raise ConfigError(f"clock {self._settings.clock!r}: one of {', '.join(CLOCKS)}")
@@ -126,7 +126,7 @@ class BackgroundCluster:
         self._cluster: MemoryCluster | None = None
         self._thread: threading.Thread | None = None
         self.url = ""
-        """Of the API server, once it runs."""
+        """The address of the API server, once it runs."""
 
     @property
     def kubeconfig(self) -> Path:
@@ -150,7 +150,7 @@ class BackgroundCluster:
             raise self._failure
 
     def stop(self) -> None:
-        """End everything; raises what ended it, if it ended by itself."""
+        """Stop everything; raises the error that ended the cluster early, if one did."""
         thread, loop, stop = self._thread, self._loop, self._stop
         if thread is None:
             return
@@ -168,17 +168,17 @@ class BackgroundCluster:
     def settle(self, timeout_s: float = TIMEOUT_S, *, within_s: float = WITHIN_S) -> Settled:
         """Return once all parts have done what they can; NotSettledError names what still moves.
 
-        Nothing is due by itself within so many seconds, then. With a clock of its own, its time
-        goes by at once until it is so; timeout_s counts by that clock, too.
+        Nothing is due within so many seconds, then. With a virtual clock, its time
+        is advanced until it is so; timeout_s counts by that clock, too.
         """
         return self.call(settle(self._live, within_s=within_s, timeout_s=timeout_s))
 
     @property
     def clock(self) -> "ClusterClock":
-        """The cluster's own clock; ComponentError: it goes by the machine's."""
+        """The cluster's virtual clock; ComponentError: it uses the machine's."""
         found = self._live.time
         if found is None:
-            raise ComponentError(f'the cluster has no clock of its own: ask for clock="{VIRTUAL}"')
+            raise ComponentError(f'the cluster has no virtual clock: use clock="{VIRTUAL}"')
         return ClusterClock(self, found)
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
@@ -220,7 +220,7 @@ class BackgroundCluster:
     def _runner(self) -> AbstractContextManager[asyncio.Runner]:
         if self._settings.clock == MACHINE:
             return asyncio.Runner()
-        # Nothing is asked of a cluster before it runs: its time need not be waited for.
+        # Before it runs, a cluster gets no requests, so its time needs no waiting for them.
         line = Timeline(AT_ONCE, real_s=time.monotonic())
         return asyncio.Runner(loop_factory=partial(VirtualLoop, line))
 
@@ -255,10 +255,10 @@ class BackgroundCluster:
 
 
 class ClusterClock:
-    """The clock of a cluster, for whoever tests with it."""
+    """The virtual clock of a cluster, for tests."""
 
     def __init__(self, cluster: BackgroundCluster, time_: ClusterTime) -> None:
-        """Of a running cluster."""
+        """cluster: must be running."""
         self._cluster: Final = cluster
         self._time: Final = time_
 
@@ -269,20 +269,20 @@ class ClusterClock:
     def advance(
         self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
     ) -> None:
-        """Let time go by at once; all that is due meanwhile happens in order, and is done then."""
+        """Advance time at once; all that is due meanwhile happens in order, and is done then."""
         total_s = seconds + 60 * (minutes + 60 * (hours + 24 * days))
         self._cluster.call(self._time.advance(total_s))
 
     def pause(self) -> None:
-        """Let time stand."""
+        """Stop time."""
         self.set_rate(STANDING)
 
     def resume(self) -> None:
-        """Let time go on as the machine's does."""
+        """Run time as fast as the machine's."""
         self.set_rate(REAL)
 
     def set_rate(self, rate: float) -> None:
-        """Let time go so many times as fast as the machine's."""
+        """Run time so many times as fast as the machine's."""
 
         async def set_() -> None:
             self._time.set_rate(rate)

@@ -1,7 +1,7 @@
-"""The time of a cluster on a virtual loop: it goes at a rate, and as far ahead as it is asked to.
+"""The virtual clock of a cluster: it runs at a rate, or is advanced.
 
     time = ClusterTime(loop)
-    time.set_rate(100.0)          from now on; 0 stands
+    time.set_rate(100.0)          from now on; 0 pauses
     await time.advance(86_400)    a day at once: everything that is due in it happens in order
 
 While time stands, what needs no time happens, and who asks the cluster is answered: time goes as
@@ -25,7 +25,7 @@ MACHINE: Final = "real"
 VIRTUAL: Final = "virtual"
 """A clock of the cluster's own, which goes as the machine's does until it is advanced."""
 PAUSED: Final = "paused"
-"""A clock of its own, which stands until it is advanced."""
+"""A virtual clock, which is paused until it is advanced."""
 CLOCKS: Final = (MACHINE, VIRTUAL, PAUSED)
 
 
@@ -42,17 +42,17 @@ class ClusterTime:
         self._passing: Final = asyncio.Lock()
         self._rate = loop.line.rate
         self._waiting = 0
-        """How many let time go as far as what they wait for takes."""
+        """The number of callers that advance time as far as they wait."""
         self.clock: Final = LoopClock(began_now_ms(loop) if began_ms is None else began_ms, loop)
 
     @property
     def rate(self) -> float:
-        """How many times as fast as real time it goes; 0: it stands."""
+        """The speed relative to real time; 0: paused."""
         return self._rate
 
     @property
     def is_advancing(self) -> bool:
-        """Whether somebody lets time go by at once."""
+        """Whether time is being advanced."""
         return self._passing.locked()
 
     @property
@@ -67,12 +67,12 @@ class ClusterTime:
         self._go_at(rate)
 
     def go_on_while(self, is_asked: Callable[[], bool]) -> None:
-        """Let time that stands go on while requests are answered, which may take some."""
+        """Run a paused clock while requests are answered, which may take some time."""
         self._loop.go_on_while(is_asked)
 
     @contextmanager
     def going_at(self, rate: float) -> Iterator[None]:
-        """Let time go at another rate meanwhile."""
+        """Run time at another rate meanwhile."""
         before = self.rate
         self.set_rate(rate)
         try:
@@ -82,7 +82,7 @@ class ClusterTime:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Let time go as far as what is waited for meanwhile takes, and no further.
+        """Advance time as far as the code inside waits, and no further.
 
         Several may wait so; time goes at its rate again once none does.
         """
@@ -97,7 +97,7 @@ class ClusterTime:
                 self._loop.set_rate(self._rate)
 
     async def advance(self, seconds: float) -> None:
-        """Let so much time go by at once, and return when what was due then is done."""
+        """Advance time, and return when what was due then is done."""
         if not 0 <= seconds <= ADVANCE_S_MAX:  # NaN is neither
             raise ClusterTimeError(f"advance by {seconds:g} s: 0 to {ADVANCE_S_MAX:.0f} s")
         async with self._passing:

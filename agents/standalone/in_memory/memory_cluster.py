@@ -1,11 +1,11 @@
-"""A cluster whose store is in memory, on the running loop: what tests and forks are made of.
+"""A cluster with a store in memory, on the running loop: the base of tests and forks.
 
     own = memory_stack(directory, nodes=("n1",))
     async with MemoryCluster(own, stack_options(own, CommandLine(TABLE)), logger) as cluster:
         cluster.url, cluster.server, cluster.store
 
 Its API server listens on a free port of the loopback with TLS. The directory has certificates and
-kubeconfigs, nothing else. It begins empty, or with rows of another store: the same objects, uids,
+kubeconfigs, nothing else. It starts empty, or with rows of another store: the same objects, uids,
 resourceVersions and current revision.
 
 With `virtual`, store, server and agents run on the loop and by the loop's time, without a thread.
@@ -51,12 +51,12 @@ they count as lost, after 50 s, and seldom, since each renewal delays those who 
 
 
 class Virtual(NamedTuple):
-    """What a cluster in virtual time follows."""
+    """What drives a cluster in virtual time."""
 
     time: ClusterTime
-    """Of the loop that the cluster runs on."""
+    """The time of the loop that the cluster runs on."""
     rng: Random
-    """Where names, uids and the spread of retries come from."""
+    """The source of names, uids and the spread of retries."""
 
 
 def memory_stack(
@@ -99,10 +99,10 @@ class MemoryCluster:
         """Start nothing yet.
 
         authorities: a directory whose keys are copied instead of made. first_rows: what the store
-        begins with. agents: called for their settings once the certificates are there. on_server:
+        starts with. agents: called for their settings once the certificates exist. on_server:
         called when the API server has read the store, before there are agents; what it raises ends
         the start. virtual: of the running loop, which is a VirtualLoop; None: the machine's time.
-        changes: is told of requests that change something.
+        changes: gets requests that change something.
         """
         self._own: Final = own
         serving = options.serving
@@ -121,7 +121,7 @@ class MemoryCluster:
         self._local_agents: LocalAgents | None = None
         self._store: Store | None = None
         self.url = ""
-        """Of the API server, once it runs."""
+        """The address of the API server, once it runs."""
 
     @property
     def server(self) -> "ApiServer":
@@ -132,7 +132,7 @@ class MemoryCluster:
 
     @property
     def time(self) -> ClusterTime | None:
-        """The cluster's own time; None: it goes by the machine's."""
+        """The cluster's virtual time; None: it uses the machine's."""
         return None if self._virtual is None else self._virtual.time
 
     @property
@@ -199,11 +199,11 @@ class MemoryCluster:
         if self._on_server is not None:
             self._on_server(server)
         await server.ready()
-        chance = None if rng is None else rng.random
+        random = None if rng is None else rng.random
         settings = self._agents(own)
         if virtual is not None:
             settings = replace(settings, lease_every_s=VIRTUAL_LEASE_S)
-        agents = LocalAgents(server, settings, logger, clock=clock, chance=chance)
+        agents = LocalAgents(server, settings, logger, clock=clock, random=random)
         self._local_agents = await running.enter_async_context(agents)
         add_settled_page(self)
         add_clock_page(self)

@@ -1,15 +1,15 @@
-"""Whether a cluster is settled: nothing is under way, or due by itself soon.
+"""Whether a cluster is settled: nothing is under way, or due soon.
 
     state = await look(cluster, within_s=1.0)
     state.is_settled, state.revision, state.moving, state.due
 
-    queues are empty           of controllers, scheduler and nodes, and nobody writes
+    queues are empty           of controllers, scheduler and nodes, and no write is under way
     watches are caught up      every informer was handed the last change of its resource
-    nothing is due soon        but looks around, which come whatever happens; they write nothing,
-                               but that an Event of what still waits is told again
+    nothing is due soon        except periodic checks, which find nothing to write,
+                               and repeated Events about what still waits
 
-It says nothing of clients elsewhere: what they will still do, nobody here knows; `settled.others`
-says what can be said of them.
+Clients elsewhere are not part of it: what they will still do is unknown here; `settled.others`
+reports what can be known of them.
 
     state = await settle(cluster)      waits for that; in virtual time, lets it go by until then
 """
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
     from kvstack.apiserver.server.assembly import ApiServer
 
 WITHIN_S: Final = 1.0
-"""What is due later than that is not waited for."""
+"""What is due later than this is not waited for."""
 TIMEOUT_S: Final = 60.0
 SHOWN_MAX: Final = 100
-"""How much of what moves is named."""
+"""The maximum number of pending items that are listed."""
 LATEST_S: Final = 10.0
 STEP_S: Final = 0.05
-"""How far virtual time goes before it is looked again."""
+"""The step of virtual time between two checks."""
 LOOK_S: Final = 0.02
 _NAMED: Final = 5
 
 
 class Active(Protocol):
-    """Whose activity is looked at."""
+    """A part of the cluster that reports its activity."""
 
     def activity(self) -> Activity:
-        """Return what is done now, and what is due."""
+        """Return the current work, and what is due."""
         ...
 
 
@@ -61,7 +61,7 @@ class Cluster(Protocol):
 
     @property
     def time(self) -> "ClusterTime | None":
-        """Its own time; None: it goes by the machine's."""
+        """Its virtual time; None: it uses the machine's."""
         ...
 
 
@@ -74,13 +74,13 @@ class ClusterParts(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """How a cluster is at a revision."""
+    """The state of a cluster at a revision."""
 
     revision: int
     moving: tuple[Moving, ...]
     """Why it is not settled; none: it is."""
     due: tuple[Due, ...]
-    """What comes by itself later, the soonest first."""
+    """What is due later, the soonest first."""
 
     @property
     def is_settled(self) -> bool:
@@ -122,7 +122,7 @@ async def settle(
 ) -> Settled:
     """Return once a cluster is settled; NotSettledError names what still moves.
 
-    In virtual time no more than that goes by. timeout_s: by the cluster's clock, and the machine's.
+    In virtual time it advances by at most that. timeout_s: by the cluster's and the real clock.
     """
     loop, own = asyncio.get_running_loop(), cluster.time
     began_s, began_real_s = loop.time(), time.monotonic()
@@ -131,7 +131,7 @@ async def settle(
         if own is not None:
             await own.idle()
         state = await look(cluster, within_s)
-        # In a thread of its own the store may have been asked for more meanwhile.
+        # In a thread of its own the store may have received more requests meanwhile.
         if state.is_settled and (own is not None or state.revision == last):
             return state
         last = state.revision

@@ -1,4 +1,4 @@
-"""What kubeadm does and `kvstack token` and `kvstack join` do not; shown in docs/differences.md."""
+"""What kubeadm has and `kvstack token` and `kvstack join` lack; listed in docs/differences.md."""
 
 from typing import Final
 

@@ -1,6 +1,6 @@
-"""What machines may that join, and nodes that have joined, under kubeadm's names.
+"""Rights of machines that join, and of nodes that have joined, under kubeadm's names.
 
-    anybody                  reads kube-public/cluster-info, which says nothing secret
+    anybody                  reads kube-public/cluster-info, which has nothing secret
     a bootstrap token        asks for a node's certificate, reads how the cluster is set up
     a node                   renews its certificate; reads nodes and Services, for routes and rules
 
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 USER: Final = "kvstack:joining"
-"""Who keeps what joining machines read."""
+"""The user that writes what joining machines read."""
 JOINING: Final = "system:bootstrappers:kubeadm:default-node-token"
 _NODES: Final = "system:nodes"
 _API: Final = "rbac.authorization.k8s.io"

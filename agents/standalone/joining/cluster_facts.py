@@ -1,4 +1,4 @@
-"""What machines that join read of a cluster, kept in ConfigMaps under kubeadm's names.
+"""ConfigMaps that joining machines read, under kubeadm's names.
 
     kube-public/cluster-info    data.kubeconfig: where the API server is, and its authority (public)
     kube-system/kubelet-config  data.kubelet: the configuration of kubelets: DNS, certificates
@@ -38,12 +38,12 @@ _NOT_FOUND, _EXISTS = 404, 409
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What is told."""
+    """What joining machines read of a cluster."""
 
     server: str
     """URL at which other machines reach the API server."""
     authority: bytes
-    """Of its certificate and of clients', as PEM."""
+    """The authority of its certificate and of clients' certificates, as PEM."""
     domain: str = "cluster.local"
     dns: str = ""
     """Address that pods ask for names; empty: as their node does."""
@@ -106,11 +106,11 @@ class FactsKeeper:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start to write."""
         self._task = asyncio.get_running_loop().create_task(self._run(), name="cluster-info")
 
     async def stop(self) -> None:
-        """Write nothing any more."""
+        """Stop writing."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -124,14 +124,16 @@ class FactsKeeper:
                     await self._keep(namespace, name, data)
                     del waiting[namespace, name]
             except (ApiError, UnreachableError) as error:
-                self._logger.warning("what joining nodes read is not written", reason=str(error))
+                self._logger.warning(
+                    "failed to write the ConfigMaps for joining nodes", reason=str(error)
+                )
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_S_MAX)
 
     async def _keep(self, namespace: str, name: str, data: Mapping[str, str]) -> None:
         """Create a ConfigMap, or change what differs; ApiError, UnreachableError."""
         try:
-            found = await self._api.get(CONFIG_MAPS, namespace, name)
+            config_map = await self._api.get(CONFIG_MAPS, namespace, name)
         except ApiError as error:
             if error.code != _NOT_FOUND:
                 raise
@@ -139,10 +141,10 @@ class FactsKeeper:
             fresh = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
             await self._api.create(CONFIG_MAPS, namespace, fresh)
             return
-        known = found.get("data") or {}
+        known = config_map.get("data") or {}
         if any(known.get(key) != text for key, text in data.items()):
             kept = {key: text for key, text in known.items() if not key.startswith("jws-")}
-            await self._api.update(CONFIG_MAPS, {**found, "data": {**kept, **data}})
+            await self._api.update(CONFIG_MAPS, {**config_map, "data": {**kept, **data}})
 
 
 def _text(obj: Object) -> str:

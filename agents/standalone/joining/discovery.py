@@ -1,6 +1,6 @@
 """Finds a cluster by its address, a token and the hash of its authority's key, as kubeadm does.
 
-1. cluster-info is read from whoever answers: nothing of it is believed yet
+1. cluster-info is read from whatever server answers: nothing of it is trusted yet
 2. the token's secret is in its signature: it is from who gave the token
 3. the authority in it has the hash that was given: another holder of the token made it not
 4. it is read again, over TLS that this authority vouches for: it has to say the same
@@ -40,11 +40,11 @@ _HASH: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 class DiscoveredCluster(NamedTuple):
-    """A cluster that is what it says."""
+    """A cluster whose identity is verified."""
 
     server: str
     authority: bytes
-    """As PEM."""
+    """PEM."""
 
 
 def parse_hash(text: str) -> str:
@@ -68,50 +68,50 @@ async def discover(
 ) -> DiscoveredCluster:
     """Return the cluster at a URL; ConfigError.
 
-    hashes: of which its authority has one; none: whoever knows the token is believed. within_s: so
+    hashes: its authority must have one of them; none: the token alone is trusted. within_s: how
     long a server that is starting, and a signature that is being made, are waited for.
     """
     deadline = asyncio.get_running_loop().time() + within_s
     content = ""
     while not content:
         try:
-            content = _signed(await _read(server, None), token)
+            content = _verify(await _read(server, None), token)
         except _NotYetError as error:
             if asyncio.get_running_loop().time() + _AGAIN_S >= deadline:
                 raise ConfigError(f"{server}: {error}") from error
             await asyncio.sleep(_AGAIN_S)
-    found = _cluster_in(content)
-    _check_hashes(found.authority, hashes)
+    cluster = _cluster_in(content)
+    _check_hashes(cluster.authority, hashes)
     try:
-        again = await _read(server, found.authority)
+        again = await _read(server, cluster.authority)
     except _NotYetError as error:
         raise ConfigError(f"{server}: {error}") from error
     if again.get(_KUBECONFIG) != content:
         raise ConfigError(f"{server}: {CLUSTER_INFO} is another where its certificate is checked")
-    return found
+    return cluster
 
 
 class _NotYetError(Exception):
-    """It may come."""
+    """The answer may still change: try again."""
 
 
 async def _read(server: str, authority: bytes | None) -> dict[str, str]:
-    """Return the data of cluster-info, without credentials; authority: None: of anybody."""
+    """Return the data of cluster-info, without credentials; authority: None: not verified."""
     place = Cluster(server, Credentials(), authority or b"", insecure=authority is None)
     api = Api(connect(place), Options(user_agent=_AGENT, timeout_s=_ASK_S))
     try:
-        found = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
+        config_map = await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
     except ApiError as error:
-        raise _NotYetError(f"{PUBLIC}/{CLUSTER_INFO} is not to be had: {error.message}") from error
+        raise _NotYetError(f"cannot read {PUBLIC}/{CLUSTER_INFO}: {error.message}") from error
     except UnreachableError as error:
         raise _NotYetError(f"it is not reached: {error}") from error
     finally:
         await api.close()
-    data = found.get("data")
+    data = config_map.get("data")
     return data if isinstance(data, dict) else {}
 
 
-def _signed(data: dict[str, str], token: Token) -> str:
+def _verify(data: dict[str, str], token: Token) -> str:
     """Return the kubeconfig that a token signed; ConfigError, _NotYetError."""
     content, given = data.get(_KUBECONFIG), data.get(f"jws-kubeconfig-{token.id}")
     if not isinstance(content, str) or not content or not isinstance(given, str):
@@ -131,7 +131,7 @@ def _cluster_in(content: str) -> DiscoveredCluster:
         server = cluster["server"]
         authority = base64.b64decode(cluster["certificate-authority-data"], validate=True)
     except (yaml.YAMLError, KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise ConfigError(f"{CLUSTER_INFO} holds no kubeconfig of a cluster: {error!r}") from error
+        raise ConfigError(f"{CLUSTER_INFO} has no kubeconfig of a cluster: {error!r}") from error
     if not isinstance(server, str) or not server.startswith("https://"):
         raise ConfigError(f"{CLUSTER_INFO} names no server: {server!r}")
     return DiscoveredCluster(server, authority)
@@ -144,11 +144,11 @@ def _check_hashes(authority: bytes, hashes: Sequence[str]) -> None:
     try:
         found = [key_hash(each) for each in x509.load_pem_x509_certificates(authority)]
     except ValueError as error:
-        raise ConfigError(f"{CLUSTER_INFO} holds no certificate of an authority") from error
+        raise ConfigError(f"{CLUSTER_INFO} has no CA certificate") from error
     # Of several, each is believed later on: all have to be known.
     unknown = [each for each in found if each not in hashes]
     if unknown:
         raise ConfigError(
             f"the cluster's authority has the hash {unknown[0]}, which is not in "
-            "--discovery-token-ca-cert-hash: this is another cluster, or somebody is in between"
+            "--discovery-token-ca-cert-hash: this is another cluster, or a man in the middle"
         )

@@ -77,7 +77,7 @@ _ROOT: Final = "root-dir"
 
 @dataclass(frozen=True, slots=True)
 class JoinArguments:
-    """What the command line says."""
+    """The arguments of the command line."""
 
     server: str
     """URL at which the cluster is asked."""
@@ -97,7 +97,7 @@ class JoinArguments:
 
     @property
     def kubeconfig(self) -> Path:
-        """That of the node."""
+        """The kubeconfig of the node."""
         return self.file("kubelet.conf")
 
 
@@ -111,8 +111,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(help_text())
         return 0
     try:
-        wanted = read_arguments(arguments)
-        kubelet.split_flags(_kubelet_flags(wanted, ""))  # what is wrong is told before all else
+        command = read_arguments(arguments)
+        kubelet.split_flags(_kubelet_flags(command, ""))  # invalid flags fail before anything else
     except (JoinError, kubelet.FlagError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return FAILED
@@ -120,8 +120,8 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write("Error: a node needs root\n")
         return FAILED
     try:
-        pods = asyncio.run(prepare(wanted))
-        own, flags, taken = kubelet.split_flags(_kubelet_flags(wanted, pods))
+        pods = asyncio.run(prepare(command))
+        own, flags, taken = kubelet.split_flags(_kubelet_flags(command, pods))
         configuration, ignored = kubelet.read(own, flags)
         options = kubelet.node_options(own, configuration)
     except (
@@ -141,9 +141,9 @@ def main(arguments: Sequence[str]) -> int:
         settings = LocalProxyOptions(options.name, ips, ranges, leaves_rules=True)
         proxy = LocalProxy(informers, settings, SystemClock(), log)
         try:
-            if wanted.has_proxy:
+            if command.has_proxy:
                 await proxy.start()
-            _tell(options.name)
+            _print(options.name)
             yield
         finally:
             await proxy.stop()
@@ -155,7 +155,7 @@ def main(arguments: Sequence[str]) -> int:
         return FAILED
 
 
-def _tell(name: str) -> None:
+def _print(name: str) -> None:
     sys.stdout.write(f"this machine is the node {name}\n")
     sys.stdout.flush()
 
@@ -178,10 +178,10 @@ def flag_meanings() -> dict[str, str]:
 
 
 def read_arguments(arguments: Sequence[str]) -> JoinArguments:
-    """Return what the command line says; JoinError."""
+    """Read the command line; JoinError."""
     own = {name: default for name, (default, _) in _OWN.items()}
     hashes: list[str] = []
-    places: list[str] = []
+    addresses: list[str] = []
     rest: list[str] = []
     waiting = list(reversed(arguments))
     while waiting:
@@ -190,7 +190,7 @@ def read_arguments(arguments: Sequence[str]) -> JoinArguments:
         if not argument.startswith("-"):
             # The value of a flag of the kubelet, or the place.
             is_value = bool(rest) and rest[-1].startswith("-") and "=" not in rest[-1]
-            (rest if is_value else places).append(argument)
+            (rest if is_value else addresses).append(argument)
             continue
         if name in _SET:
             raise JoinError(f"--{name} is not for {COMMAND}: use `kvstack kubelet`")
@@ -205,11 +205,11 @@ def read_arguments(arguments: Sequence[str]) -> JoinArguments:
         if name == "discovery-token-ca-cert-hash":
             hashes += filter(None, text.split(","))
         own[name] = text
-    if len(places) != 1:
-        raise JoinError(f"{COMMAND} HOST:PORT: one API server is asked, not {len(places)}")
+    if len(addresses) != 1:
+        raise JoinError(f"{COMMAND} HOST:PORT: one API server is asked, not {len(addresses)}")
     try:
         return JoinArguments(
-            server_of(places[0]),
+            server_of(addresses[0]),
             tokens.parse(own["token"]) if own["token"] else None,
             tuple(map(parse_hash, hashes)),
             own["discovery-token-unsafe-skip-ca-verification"] == "true",
@@ -228,63 +228,63 @@ def _root_of(arguments: Sequence[str]) -> Path:
     return Path(own[_ROOT])
 
 
-def server_of(place: str) -> str:
+def server_of(address: str) -> str:
     """Return the URL of what a user types: a host, a host and a port, or a URL; ValueError."""
-    url = urlsplit(place if "://" in place else f"https://{place}")
+    url = urlsplit(address if "://" in address else f"https://{address}")
     if url.scheme != "https" or not url.hostname or url.path.strip("/"):
-        raise ValueError(f"{place}: HOST:PORT or https://HOST:PORT")
+        raise ValueError(f"{address}: HOST:PORT or https://HOST:PORT")
     host = f"[{url.hostname}]" if ":" in url.hostname else url.hostname
     return f"https://{host}:{url.port or _PORT}"
 
 
-async def prepare(wanted: JoinArguments) -> str:
-    """Let the files of a node be there; return the range of the cluster's pods.
+async def prepare(command: JoinArguments) -> str:
+    """Write the files of a node if they do not exist; return the range of the cluster's pods.
 
     ConfigError, KubeconfigError, ApiError, UnreachableError: the machine cannot join.
     """
     clock = SystemClock()
-    if await asyncio.to_thread(_is_of_another, wanted):
-        wanted.kubeconfig.unlink(missing_ok=True)
-    if not await asyncio.to_thread(bootstrap.is_good, wanted.kubeconfig, clock.now_s()):
-        await _join(wanted)
-        return await _learn(wanted, wanted.kubeconfig)
+    if await asyncio.to_thread(_is_of_another, command):
+        command.kubeconfig.unlink(missing_ok=True)
+    if not await asyncio.to_thread(bootstrap.is_good, command.kubeconfig, clock.now_s()):
+        await _join(command)
+        return await _learn(command, command.kubeconfig)
     try:
-        return await _learn(wanted, wanted.kubeconfig)
+        return await _learn(command, command.kubeconfig)
     except (ApiError, UnreachableError):
         # The node starts without an API server, too, with what it knew.
-        if not wanted.file("config.yaml").exists():
+        if not command.file("config.yaml").exists():
             raise
-        return _pods_in(wanted.file("cluster.yaml").read_text("utf-8"))
+        return _pods_in(command.file("cluster.yaml").read_text("utf-8"))
 
 
-def _is_of_another(wanted: JoinArguments) -> bool:
-    """Whether what is kept here is of another cluster than the one whose hash is given."""
+def _is_of_another(command: JoinArguments) -> bool:
+    """Return whether the kept files are of another cluster than that of the hash."""
     try:
-        kept = x509.load_pem_x509_certificates(wanted.file("ca.crt").read_bytes())
+        kept = x509.load_pem_x509_certificates(command.file("ca.crt").read_bytes())
     except (OSError, ValueError):
-        return False  # nothing is kept
-    return bool(wanted.hashes) and not any(key_hash(each) in wanted.hashes for each in kept)
+        return False  # no files are kept
+    return bool(command.hashes) and not any(key_hash(each) in command.hashes for each in kept)
 
 
-async def _join(wanted: JoinArguments) -> None:
+async def _join(command: JoinArguments) -> None:
     """Get a certificate for this node with the token."""
-    if wanted.token is None:
+    if command.token is None:
         raise JoinError("--token is needed: this machine has no certificate of the cluster yet")
-    if not wanted.hashes and not wanted.is_unsafe:
+    if not command.hashes and not command.is_unsafe:
         raise JoinError(
-            "--discovery-token-ca-cert-hash is needed, or, to believe whoever knows the token, "
+            "--discovery-token-ca-cert-hash is required, or, to trust anybody who knows the token, "
             "--discovery-token-unsafe-skip-ca-verification"
         )
-    found = await discover(wanted.server, wanted.token, wanted.hashes, wanted.within_s)
-    authority, first = wanted.file("ca.crt"), wanted.file("bootstrap.conf")
-    wanted.root.mkdir(mode=0o750, parents=True, exist_ok=True)
+    found = await discover(command.server, command.token, command.hashes, command.within_s)
+    authority, first = command.file("ca.crt"), command.file("bootstrap.conf")
+    command.root.mkdir(mode=0o750, parents=True, exist_ok=True)
     write_file(authority, found.authority)
-    content = _bootstrap_kubeconfig(found.server, authority, wanted.token)
+    content = _bootstrap_kubeconfig(found.server, authority, command.token)
     write_file(first, yaml.safe_dump(content, sort_keys=False).encode())
     try:
-        await _check_name(wanted, first)
-        pki = wanted.root / "pki"
-        await bootstrap.ensure(str(first), wanted.kubeconfig, pki, wanted.node, SystemClock())
+        await _check_name(command, first)
+        pki = command.root / "pki"
+        await bootstrap.ensure(str(first), command.kubeconfig, pki, command.node, SystemClock())
     finally:
         first.unlink(missing_ok=True)  # it holds the token
 
@@ -301,22 +301,22 @@ def _bootstrap_kubeconfig(server: str, authority: Path, token: tokens.Token) -> 
     }
 
 
-async def _check_name(wanted: JoinArguments, kubeconfig: Path) -> None:
+async def _check_name(command: JoinArguments, kubeconfig: Path) -> None:
     """Check that no other machine is the node that this one wants to be; JoinError."""
     api = Api(connect(load(kubeconfig)), Options(user_agent="kvstack-join"))
     try:
-        with suppress(ApiError):  # there is none, or it is not told: then the certificate decides
-            found = await api.get(NODES, "", wanted.node)
+        with suppress(ApiError):  # missing or not readable: then the certificate decides
+            found = await api.get(NODES, "", command.node)
             if is_true((found.get("status") or {}).get("conditions"), "Ready"):
                 raise JoinError(
-                    f"there is a node {wanted.node} already, and it is Ready: choose another "
+                    f"there is a node {command.node} already, and it is Ready: choose another "
                     "name with --node-name, or delete that node"
                 )
     finally:
         await api.close()
 
 
-async def _learn(wanted: JoinArguments, kubeconfig: Path) -> str:
+async def _learn(command: JoinArguments, kubeconfig: Path) -> str:
     """Keep how the cluster is set up; return the range of its pods; ApiError, UnreachableError."""
     api = Api(connect(load(kubeconfig)), Options(user_agent="kvstack-join"))
     try:
@@ -327,8 +327,8 @@ async def _learn(wanted: JoinArguments, kubeconfig: Path) -> str:
     configuration = (kubelets.get("data") or {}).get("kubelet", "")
     text = (cluster.get("data") or {}).get("ClusterConfiguration", "")
     pods = _pods_in(text)
-    write_file(wanted.file("config.yaml"), configuration.encode())
-    write_file(wanted.file("cluster.yaml"), text.encode())
+    write_file(command.file("config.yaml"), configuration.encode())
+    write_file(command.file("cluster.yaml"), text.encode())
     return pods
 
 
@@ -339,20 +339,20 @@ def _pods_in(text: str) -> str:
         networking = found.get("networking") or {}
         return str(networking.get("podSubnet") or "")
     except (yaml.YAMLError, AttributeError) as error:
-        raise ConfigError(f"{SYSTEM}/{CLUSTER_CONFIG} holds no configuration: {error!r}") from error
+        raise ConfigError(f"{SYSTEM}/{CLUSTER_CONFIG} has no configuration: {error!r}") from error
 
 
-def _kubelet_flags(wanted: JoinArguments, pods: str) -> list[str]:
+def _kubelet_flags(command: JoinArguments, pods: str) -> list[str]:
     """Return the kubelet's arguments; pods: range of the cluster's; those of the user go before."""
-    found = {
-        "kubeconfig": str(wanted.kubeconfig),
-        "config": str(wanted.file("config.yaml")),
-        "client-ca-file": str(wanted.file("ca.crt")),
-        "hostname-override": wanted.node,
-        "node-ip": ",".join(node_ips(wanted.server, pods)),
+    flags = {
+        "kubeconfig": str(command.kubeconfig),
+        "config": str(command.file("config.yaml")),
+        "client-ca-file": str(command.file("ca.crt")),
+        "hostname-override": command.node,
+        "node-ip": ",".join(node_ips(command.server, pods)),
         **({"cluster-cidr": pods, "pod-network": "bridge"} if pods else {"pod-network": "host"}),
     }
-    return [*(f"--{name}={text}" for name, text in found.items()), *wanted.kubelet]
+    return [*(f"--{name}={text}" for name, text in flags.items()), *command.kubelet]
 
 
 def node_ips(server: str, pods: str) -> list[str]:
@@ -383,7 +383,7 @@ def address_towards(server: str) -> str:
         return ""
     for family, kind, protocol, _, where in rows:
         with suppress(OSError), socket.socket(family, kind, protocol) as probe:
-            probe.connect(where)  # nothing is sent
+            probe.connect(where)  # UDP: nothing is sent
             address: str = probe.getsockname()[0]
             return address
     return ""

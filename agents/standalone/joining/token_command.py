@@ -4,7 +4,7 @@
     kvstack token list
     kvstack token delete abcdef
 
-A token is a Secret: whoever may create Secrets in kube-system may create one.
+A token is a Secret: users who may create Secrets in kube-system may create one.
 """
 
 import asyncio
@@ -87,7 +87,7 @@ _NOT_FOUND, _EXISTS = 404, 409
 
 
 class Announcement(NamedTuple):
-    """What joining machines are told of a cluster."""
+    """What joining machines read of a cluster."""
 
     server: str
     hashes: tuple[str, ...]
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
-    """Return what is to be done, to which tokens, and the flags; UsageError."""
+    """Return the action, the tokens that it is about, and the flags; UsageError."""
     action, *rest = arguments or [""]
     if action in ("-h", "--help"):
         return "", [], ["--help"]
@@ -139,7 +139,7 @@ def _split(arguments: Sequence[str]) -> tuple[str, list[str], list[str]]:
     if most is not None and len(names) > most:
         raise UsageError(f"{COMMAND} {action} takes no {names[most]!r}")
     if action == "delete" and not names and not {"-h", "--help"} & set(flags):
-        raise UsageError(f"{COMMAND} delete: which? A token, or its first six characters")
+        raise UsageError(f"{COMMAND} delete: a token, or its first six characters, is required")
     return action, names, flags
 
 
@@ -148,7 +148,7 @@ def _cluster(reader: FlagReader) -> Cluster:
     if not file and Path(_DEFAULT_FILE).exists():
         file = _DEFAULT_FILE
     if not file:
-        raise ConfigError(f"--kubeconfig is needed: there is no {_DEFAULT_FILE} here")
+        raise ConfigError(f"--kubeconfig is required: {_DEFAULT_FILE} does not exist")
     return cluster_of(file)
 
 
@@ -174,7 +174,7 @@ async def _create(api: Api, names: Sequence[str], reader: FlagReader) -> None:
     is_whole = reader.flag("print-join-command")
     announced = (
         await _announced(api) if is_whole else None
-    )  # before a token is made that nobody is told
+    )  # before a token is created that is never printed
     until = format_time(SystemClock().now_s() + ttl_s) if ttl_s else ""
     secret = tokens.secret_of(token, reader.text("description"), until)
     try:
@@ -211,21 +211,21 @@ async def cluster_info(api: Api) -> Object:
                 raise
             if loop.time() > end_s:
                 raise ConfigError(
-                    f"there is no {PUBLIC}/{CLUSTER_INFO}, which machines read that join: "
+                    f"{PUBLIC}/{CLUSTER_INFO} does not exist, which joining machines read: "
                     "`kvstack up` writes it, unless it runs with --without joining"
                 ) from error
         await asyncio.sleep(_LOOK_S)
 
 
 def announcement_of(content: str) -> Announcement:
-    """Return what a kubeconfig of cluster-info says; ConfigError."""
+    """Return the server and the authority of a kubeconfig of cluster-info; ConfigError."""
     try:
         [row] = yaml.safe_load(content)["clusters"]
         server = str(row["cluster"]["server"])
         pem = b64decode(row["cluster"]["certificate-authority-data"])
         hashes = tuple(key_hash(each) for each in x509.load_pem_x509_certificates(pem))
     except (yaml.YAMLError, KeyError, TypeError, ValueError, Base64Error) as error:
-        raise ConfigError(f"{PUBLIC}/{CLUSTER_INFO} tells of no cluster: {error!r}") from error
+        raise ConfigError(f"{PUBLIC}/{CLUSTER_INFO} has no valid cluster: {error!r}") from error
     host = urlsplit(server).hostname or ""
     try:
         is_hidden = ip_address(host).is_loopback
@@ -260,5 +260,5 @@ async def _delete(api: Api, token_id: str) -> None:
     except ApiError as error:
         if error.code != _NOT_FOUND:
             raise
-        raise ConfigError(f"there is no token with the id {token_id}") from error
+        raise ConfigError(f"token id {token_id} not found") from error
     sys.stdout.write(f'bootstrap token "{token_id}" deleted\n')

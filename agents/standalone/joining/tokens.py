@@ -27,7 +27,7 @@ _USAGES: Final = ("authentication", "signing")
 
 
 class TokenError(ValueError):
-    """A text is no token."""
+    """A text is not a valid token."""
 
 
 class Token(NamedTuple):
@@ -43,7 +43,7 @@ class Token(NamedTuple):
 
 
 class Row(NamedTuple):
-    """What a list shows of a token."""
+    """A token as lists show it."""
 
     token: str
     ttl: str
@@ -54,7 +54,7 @@ class Row(NamedTuple):
 
 
 def new_token() -> Token:
-    """Return a token that nobody has."""
+    """Return a new random token."""
     return Token(_random(6), _random(16))
 
 
@@ -63,11 +63,11 @@ def _random(length: int) -> str:
 
 
 def parse(text: str) -> Token:
-    """Read a token; TokenError, which does not show the secret."""
+    """Parse a token; TokenError, which does not show the secret."""
     found = _TOKEN.fullmatch(text)
     if found is None:
         shown = f"{text[:6]}…" if len(text) > 6 else text
-        raise TokenError(f"{shown!r} is no token: 6 and 16 of a-z and 0-9, with a point between")
+        raise TokenError(f"invalid token {shown!r}: 6 and 16 of a-z and 0-9, with a point between")
     return Token(found[1], found[2])
 
 
@@ -110,7 +110,7 @@ def row_of(secret: Object, now_s: float) -> Row:
     usages = [each for each in _USAGES if data.get(f"usage-bootstrap-{each}") == "true"]
     return Row(
         f"{data.get('token-id', '')}.{data.get('token-secret', '')}",
-        _left(until, now_s),
+        _time_left(until, now_s),
         until or "<never>",
         ",".join(usages) or "<none>",
         data.get("description") or "<none>",
@@ -118,7 +118,7 @@ def row_of(secret: Object, now_s: float) -> Row:
     )
 
 
-def _left(until: str, now_s: float) -> str:
+def _time_left(until: str, now_s: float) -> str:
     if not until:
         return "<forever>"
     try:

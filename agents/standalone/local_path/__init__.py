@@ -1,9 +1,9 @@
-"""Volumes that come by themselves: directories of the node that `kvstack up` runs.
+"""Dynamically provisioned volumes: directories of the node that `kvstack up` runs.
 
     a claim of the class local-path ─► the scheduler chooses a node ─► provisioner ─► a volume
                                                                           └─► a directory
 
-    provisioner   decides; acts as a service account of its own (`access`)
+    provisioner   decides; uses a service account of its own (`access`)
     volumes       the objects: class, volume, and what a claim may ask for
     directories   the node's side
 

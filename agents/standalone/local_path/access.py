@@ -1,4 +1,4 @@
-"""What the provisioner of local-path may do, as its service account in kube-system."""
+"""The rights of the local-path provisioner, a service account in kube-system."""
 
 from collections.abc import Mapping
 from typing import Any, Final

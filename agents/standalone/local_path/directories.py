@@ -18,7 +18,7 @@ from kvstack.agents.kubelet.disk.removal import remove_tree
 from kvstack.agents.standalone.local_path.quotas import ProjectQuotas
 
 VOLUMES: Final = "local-path"
-"""In the directory of a node."""
+"""The directory of volumes, in that of a node."""
 _NAME: Final = re.compile(r"pvc-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _ROOT_MODE: Final = 0o700
 _MODE: Final = 0o777
@@ -33,9 +33,9 @@ class Directories:
         self.quotas: Final = ProjectQuotas(root)
 
     def path(self, name: str) -> Path:
-        """Return where the directory of a volume is; ValueError: a volume of ours has no such name.
+        """Return the path of a volume's directory; ValueError: no volume of ours has such a name.
 
-        Nothing is made.
+        It is not created.
         """
         if _NAME.fullmatch(name) is None:
             raise ValueError(f"{name}: the name of a volume is pvc- and the uid of its claim")
@@ -53,7 +53,7 @@ class Directories:
         except FileExistsError:
             if not stat.S_ISDIR(path.lstat().st_mode):
                 raise
-        self.resize(name, size_bytes)  # before anybody can write
+        self.resize(name, size_bytes)  # before pods can write
         held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             os.fchmod(held, _MODE)
@@ -61,7 +61,7 @@ class Directories:
             os.close(held)
 
     def resize(self, name: str, size_bytes: int) -> None:
-        """Let a directory have so many bytes, where that can be limited; OSError, ValueError."""
+        """Set the limit of a directory, where limits can be enforced; OSError, ValueError."""
         path = self.path(name)
         if not self.quotas.problem():
             self.quotas.limit(path, size_bytes)

@@ -1,13 +1,13 @@
-"""Makes, grows and removes the volumes of local-path.
+"""Creates, expands and removes local-path volumes.
 
     claim, its node chosen      directory ─► volume (`claimRef` names the claim; the binder binds)
     claim that asks for more    the volume's capacity ─► the claim's
     volume that was released    Delete: directory removed ─► volume deleted
                                 Retain: both stay, also the directory of a volume that is deleted
 
-A volume has a finalizer until its directory is gone, so that one that somebody deletes leaves
-nothing behind. Every step may be done twice. Capacity is what the claim asked for; directories are
-limited to it where their file system can do that.
+A volume has a finalizer until its directory is gone, so that deleting the object leaves no
+directory behind. Every step may be done twice. Capacity is what the claim requests; directories
+are limited to it where their file system can do that.
 
 Keys: `class`, `claim/<namespace>/<name>`, `volume/<name>`.
 """
@@ -73,8 +73,8 @@ Object: TypeAlias = dict[str, Any]
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CLASS_KEY: Final = "class"
-_WANTED: Final = "volume.kubernetes.io/storage-provisioner"
-"""Of a claim: whose turn it is, as the binder says."""
+_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
+"""The annotation of a claim with the provisioner that the binder has chosen."""
 _CONFLICT: Final = 409
 _NOT_FOUND: Final = 404
 
@@ -102,7 +102,7 @@ class LocalPathProvisioner(BaseController):
 
     @override
     def initial_keys(self) -> Iterable[str]:
-        """Begin with the class."""
+        """Return the class as the first key."""
         return (_CLASS_KEY,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -126,7 +126,7 @@ class LocalPathProvisioner(BaseController):
 
     def _provision(self, claim: Object, view: View) -> _Steps:
         storage_class = view.get(STORAGE_CLASSES, class_of(claim))
-        is_ours = annotations_of(claim).get(_WANTED) == PROVISIONER
+        is_ours = annotations_of(claim).get(_PROVISIONER) == PROVISIONER
         if not is_ours or storage_class is None or storage_class["provisioner"] != PROVISIONER:
             return
         name = name_of(claim)
@@ -160,24 +160,24 @@ class LocalPathProvisioner(BaseController):
         return HOLLOW_DIRECTORY / name if is_hollow(node) else None
 
     def _grow(self, claim: Object, volume: Object) -> _Steps:
-        """Give a claim what it asks for by now."""
+        """Grant a claim the size that it requests now."""
         reference = volume["spec"].get("claimRef") or {}
         status = claim.get("status") or {}
         if not _is_ours(volume) or reference.get("uid") != claim["metadata"]["uid"]:
             return
         if status.get("phase") != "Bound" or is_deleting(claim):
             return
-        wanted = requested(claim)
+        requested_bytes = requested(claim)
         amount = claim["spec"]["resources"]["requests"]["storage"]
-        if capacity(volume) < wanted:
+        if capacity(volume) < requested_bytes:
             if self._node is not None and self._is_on_disk(volume):
                 name = volume["metadata"]["name"]
-                resize = partial(self._node.directories.resize, name, wanted.value())
+                resize = partial(self._node.directories.resize, name, requested_bytes.value())
                 yield from _on_disk(resize, claim, "VolumeResizeFailed")
             spec = {**volume["spec"], "capacity": {**volume["spec"]["capacity"], "storage": amount}}
             yield from do(Update(PERSISTENT_VOLUMES, {**volume, "spec": spec}))
         known = status.get("capacity") or {}
-        if parse(known.get("storage", "0")) < wanted:
+        if parse(known.get("storage", "0")) < requested_bytes:
             grown = {**status, "capacity": {**known, "storage": amount}}
             changed = {**claim, "status": grown}
             yield from do(Update(PERSISTENT_VOLUME_CLAIMS, changed, "status"))
@@ -214,23 +214,23 @@ class LocalPathProvisioner(BaseController):
         return self._node is not None and place.parent == self._node.directories.root
 
     def _misplaced(self, volume: Object) -> str:
-        """Return why the directory of a volume is not removed; empty: it is, or there is none."""
+        """Return why the directory of a volume is not removed; empty: it is, or does not exist."""
         name = volume["metadata"]["name"]
-        place = Path((volume["spec"].get("local") or {}).get("path", ""))
-        if place == HOLLOW_DIRECTORY / name:
+        path = Path((volume["spec"].get("local") or {}).get("path", ""))
+        if path == HOLLOW_DIRECTORY / name:
             return ""
         try:
-            if self._node is not None and place == self._node.directories.path(name):
+            if self._node is not None and path == self._node.directories.path(name):
                 return ""
         except ValueError as error:
             return str(error)
-        return f"{place} is not a directory that this node made for {name}; remove it by hand"
+        return f"{path} is not a directory that this node made for {name}; remove it by hand"
 
 
 def _on_disk(work: "partial[None]", about: Object, reason: str) -> _Steps:
-    """Do something with a directory; ForeseenError: it failed, and is tried again later.
+    """Do work on the disk; ForeseenError: it failed, and is tried again later.
 
-    about, reason: of the event that tells why.
+    about, reason: of the event that reports a failure.
     """
     [done] = yield [InThread(work)]
     if done.error is not None:
@@ -249,7 +249,7 @@ def _make_class(view: View) -> _Steps:
 
 
 def _choose_again(claim: Object, node_name: str) -> _Steps:
-    """Let the scheduler choose another node."""
+    """Return the claim to the scheduler, which chooses another node."""
     text = f"node {node_name}: directories are made on hollow nodes and on that of kvstack up"
     yield [_failed(claim, text)]
     annotations = dict(annotations_of(claim))

@@ -6,7 +6,7 @@
     quotas.free(project)            once the directory is gone
 
 A project is a number that files have, and new ones get from their directory. Numbers are taken that
-nobody uses on the file system. Whoever owns a file may give it another project, unless in a user
+is unused on the file system. The owner of a file may give it another project, unless in a user
 namespace: the limit is for pods that do not try to get around it.
 """
 
@@ -30,7 +30,7 @@ _OF_PROJECTS: Final = 2
 _QUOTA: Final = struct.Struct("=8QI4x")
 """Limits of blocks (two), bytes used, limits of inodes (two), inodes used, times, what is set."""
 _LIMITS: Final = 0b101
-"""Of blocks and inodes."""
+"""The flags of the limits of blocks and inodes."""
 _BLOCK: Final = 1024
 _FILE_BYTES: Final = 4096
 """So many bytes a file: who makes files that are empty is limited, too."""
@@ -52,22 +52,22 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Use(NamedTuple):
-    """What a project may have and has."""
+    """The limits and the usage of a project."""
 
     bytes_max: int
-    """0: there is no limit."""
+    """0: unlimited."""
     bytes: int
     files_max: int
     files: int
 
     @property
     def is_free(self) -> bool:
-        """Whether nobody uses the project."""
+        """Whether the project is unused."""
         return not any(self)
 
 
 class ProjectQuotas:
-    """Those of the directories in one directory; its methods wait for the disk."""
+    """The projects of the directories in one directory; its methods block on the disk."""
 
     def __init__(self, root: Path) -> None:
         """root: it need not be there yet."""
@@ -77,22 +77,22 @@ class ProjectQuotas:
         self._next = _FIRST
 
     def problem(self) -> str:
-        """Return why directories have no limits; empty: they have. OSError: it cannot be told."""
+        """Return why directories have no limits; empty: they have. OSError: unknown."""
         existing = next(each for each in (self._root, *self._root.parents) if each.is_dir())
-        held = os.open(existing, _FLAGS)
+        descriptor = os.open(existing, _FLAGS)
         try:
-            _attributes(held)
-            _use(held, _FIRST)
+            _attributes(descriptor)
+            _use(descriptor, _FIRST)
         except OSError as error:
             if error.errno not in _NONE:
                 raise
             return _NONE[error.errno]
         finally:
-            os.close(held)
+            os.close(descriptor)
         return ""
 
     def limit(self, path: Path, size_bytes: int) -> None:
-        """Let a directory have so many bytes; OSError.
+        """Set the limit of a directory; OSError.
 
         One that has files and no project was made without limits, and stays so.
         """
@@ -104,19 +104,19 @@ class ProjectQuotas:
         finally:
             os.close(held)
 
-    def _project(self, held: int) -> int:
+    def _project(self, descriptor: int) -> int:
         """Return the project of a directory, which is given one if it is new; 0: it has none."""
         with self._lock:
-            values = _attributes(held)
+            values = _attributes(descriptor)
             if values[_PROJECT]:
                 return values[_PROJECT]
-            with os.scandir(held) as entries:
+            with os.scandir(descriptor) as entries:
                 if any(True for _ in entries):
                     return 0
-            project = self._free_project(held)
+            project = self._free_project(descriptor)
             values[0] |= _INHERIT
             values[_PROJECT] = project
-            fcntl.ioctl(held, _SET_ATTRIBUTES, _ATTRIBUTES.pack(*values))
+            fcntl.ioctl(descriptor, _SET_ATTRIBUTES, _ATTRIBUTES.pack(*values))
             return project
 
     def _free_project(self, held: int) -> int:
@@ -127,7 +127,7 @@ class ProjectQuotas:
         raise OSError(errno.ENOSPC, f"{_TRIES} projects are in use", str(self._root))
 
     def project_of(self, path: Path) -> int:
-        """Return the project of a directory with limits; 0: it has none, or is gone. OSError."""
+        """Return the project of a directory with limits; 0: no project or no directory. OSError."""
         try:
             held = os.open(path, _FLAGS)
         except (FileNotFoundError, NotADirectoryError):
@@ -147,7 +147,7 @@ class ProjectQuotas:
             os.close(held)
 
     def free(self, project: int) -> None:
-        """Take the limits of a project away, whose directory is gone; OSError."""
+        """Remove the limits of a project whose directory is gone; OSError."""
         held = os.open(self._root, _FLAGS)
         try:
             _set_limits(held, project, 0)
@@ -167,7 +167,7 @@ def _use(held: int, project: int) -> Use:
     try:
         _quotactl(held, _GET_QUOTA, project, buffer)
     except OSError as error:
-        if error.errno != errno.ENOENT:  # XFS: nobody has used it
+        if error.errno != errno.ENOENT:  # XFS: it is unused
             raise
         return Use(0, 0, 0, 0)
     blocks, _, used, files, _, has, *_ = _QUOTA.unpack(buffer.raw)

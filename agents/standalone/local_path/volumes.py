@@ -1,4 +1,4 @@
-"""The objects of local-path: its StorageClass, its volumes, and what a claim may ask for."""
+"""The objects of local-path: its StorageClass, its volumes, and supported claims."""
 
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -13,10 +13,10 @@ Object: TypeAlias = dict[str, Any]
 CLASS: Final = "local-path"
 PROVISIONER: Final = "kvstack.io/local-path"
 FINALIZER: Final = "kvstack.io/local-path"
-"""Of a volume whose directory is still to be removed."""
+"""The finalizer of a volume whose directory is still to be removed."""
 DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 HOLLOW_DIRECTORY: Final = Path("/var/lib/kvstack-hollow-volumes")
-"""In which volumes of hollow nodes say that they are; nobody makes it."""
+"""The parent directory in volumes of hollow nodes; it is never created."""
 _HOSTNAME: Final = "kubernetes.io/hostname"
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadWriteOncePod")
 
@@ -41,22 +41,22 @@ def storage_class(*, is_default: bool) -> Object:
     }
 
 
-def problem_of(claim: Object, found: Object) -> str:
+def problem_of(claim: Object, storage_class: Object) -> str:
     """Return why a claim cannot have a directory by a class; empty: it can."""
     spec = claim["spec"]
     modes = spec.get("accessModes") or ()
     if other := [each for each in modes if each not in _ACCESS_MODES]:
         return f"access mode {other[0]}: a directory of one node has {' or '.join(_ACCESS_MODES)}"
     if (mode := spec.get("volumeMode") or "Filesystem") != "Filesystem":
-        return f"volumeMode {mode}: a directory is no block device"
+        return f"volumeMode {mode}: only Filesystem is supported"
     for field in ("selector", "dataSource", "dataSourceRef"):
         if spec.get(field):
             return f"spec.{field}: directories are made empty, for one claim"
-    if parameters := sorted(found.get("parameters") or ()):
+    if parameters := sorted(storage_class.get("parameters") or ()):
         return f"parameter {parameters[0]} of StorageClass {class_of(claim)}: there are none"
-    if found.get("mountOptions"):
+    if storage_class.get("mountOptions"):
         return f"mountOptions of StorageClass {class_of(claim)}: a directory is not mounted"
-    if found.get("volumeBindingMode") != "WaitForFirstConsumer":
+    if storage_class.get("volumeBindingMode") != "WaitForFirstConsumer":
         return f"StorageClass {class_of(claim)} needs volumeBindingMode WaitForFirstConsumer"
     return ""
 
@@ -66,8 +66,8 @@ def name_of(claim: Object) -> str:
     return f"pvc-{claim['metadata']['uid']}"
 
 
-def volume_of(claim: Object, found: Object, node: Object, path: Path) -> Object:
-    """Return the volume of a claim; found: its class; path: on the node."""
+def volume_of(claim: Object, storage_class: Object, node: Object, path: Path) -> Object:
+    """Return the volume of a claim; storage_class: its class; path: on the node."""
     meta, spec = claim["metadata"], claim["spec"]
     labels = node["metadata"].get("labels") or {}
     values = [labels.get(_HOSTNAME, node["metadata"]["name"])]
@@ -84,7 +84,7 @@ def volume_of(claim: Object, found: Object, node: Object, path: Path) -> Object:
             "capacity": {"storage": spec["resources"]["requests"]["storage"]},
             "accessModes": spec["accessModes"],
             "volumeMode": "Filesystem",
-            "persistentVolumeReclaimPolicy": found.get("reclaimPolicy") or "Delete",
+            "persistentVolumeReclaimPolicy": storage_class.get("reclaimPolicy") or "Delete",
             "storageClassName": class_of(claim),
             "claimRef": {
                 "apiVersion": "v1",

@@ -1,11 +1,11 @@
-"""The cluster's clock: `/clock` at the API server's port, for whom RBAC lets.
+"""The cluster's clock: `/clock` at the API server's port, for authorized users.
 
     GET /clock                             {"clock": "virtual", "time": TIME, "rate": 1.0,
                                             "isAdvancing": false}
     POST /clock  {"advance": "24h"}        lets so much time go by at once; answers when it has
-    POST /clock  {"rate": 100}             so many times as fast as the machine's; 0: it stands
+    POST /clock  {"rate": 100}             so many times as fast as the machine's; 0: paused
 
-Both answer what GET does. A cluster that goes by the machine's clock is `real`, and refuses to
+Both answer what GET does. A cluster that uses the machine's clock is `real`, and refuses to
 change it (409). If a client goes away, its `advance` ends where it is.
 """
 
@@ -33,7 +33,7 @@ BODY_BYTES_MAX: Final = 4096
 ADVANCE: Final = "advance"
 RATE: Final = "rate"
 _NO_CLOCK: Final = (
-    "this cluster goes by the machine's clock, which cannot be changed; a fork that was begun with "
+    "this cluster uses the machine's clock, which cannot be changed; a fork that was created with "
     "--clock virtual has a clock of its own"
 )
 _EXAMPLE: Final = '{"advance": "24h"} or {"rate": 100}'
@@ -63,11 +63,11 @@ def add_clock_page(cluster: "Cluster") -> None:
 
 
 async def _change(context: "RequestContext", own: ClusterTime | None) -> None:
-    """Do what a request asks for; raises ApiError."""
+    """Apply a request to the clock; raises ApiError."""
     body = await context.request.read(BODY_BYTES_MAX)
     if own is None:
         raise status.failure(409, "Conflict", _NO_CLOCK, {})
-    name, value = _asked(body)
+    name, value = _operation(body)
     try:
         if name == RATE:
             own.set_rate(_number(value))
@@ -79,8 +79,8 @@ async def _change(context: "RequestContext", own: ClusterTime | None) -> None:
         raise status.bad_request(str(error)) from None
 
 
-def _asked(body: bytes) -> tuple[str, object]:
-    """Return what is to be done, and with what; raises ApiError."""
+def _operation(body: bytes) -> tuple[str, object]:
+    """Return the operation and its argument; raises ApiError."""
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -98,7 +98,7 @@ def _number(value: object) -> float:
 
 def _seconds(value: object) -> float:
     if not isinstance(value, str):
-        raise status.bad_request(f'invalid {ADVANCE}: it is a duration such as "24h"')
+        raise status.bad_request(f'invalid {ADVANCE}: expected a duration such as "24h"')
     try:
         return durations.parse(value) / 1e9
     except durations.DurationError as error:

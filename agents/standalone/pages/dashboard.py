@@ -2,9 +2,9 @@
 
     add_dashboard(server.site.pages)        /ui/ and the files below it
 
-The server side gives out files and has no credentials: the page asks the API as whoever sits before
-it, with a pasted token or with what kubectl proxy adds. The files hold nothing of the cluster, so
-everybody may read them (`access`), also who has not signed in yet.
+The server side serves files and has no credentials: the page sends requests as its user,
+with a pasted token or with what kubectl proxy adds. The files hold nothing of the cluster, so
+everybody may read them (`access`), unauthenticated users included.
 """
 
 from ipaddress import ip_address
@@ -25,7 +25,7 @@ def add_dashboard(pages: PageSet) -> None:
 
 async def _redirect(context: RequestContext) -> None:
     check_reading(context.request)
-    # Relative, so that it holds behind a proxy that adds a prefix.
+    # Relative, so that it works behind a proxy that adds a prefix.
     context.reply.send(307, TYPES[".html"], b"", ("Location", "ui/"), *_headers(context))
 
 
@@ -48,7 +48,7 @@ def _headers(context: RequestContext) -> tuple[Header, ...]:
 
 
 def _has_name(request: Request) -> bool:
-    """Tell whether the server is asked by a name that is its own: localhost is everybody's."""
+    """Return whether the Host of a request is a name of this server: localhost always is."""
     host = request.header("host").rpartition(":")[0] or request.header("host")
     try:
         ip_address(host.strip("[]"))

@@ -1,4 +1,4 @@
-"""Why pods wait for a node: `/debug/scheduling` at the API server's port, for whom RBAC lets.
+"""Why pods wait for a node: `/debug/scheduling` at the API server's port, for authorized users.
 
     {"pods": [{"namespace": "a", "name": "web", "since": TIME, "message": "0/3 nodes …",
                "reasons": [{"plugin": "NodeResourcesFit", "text": "Insufficient cpu", "count": 2,

@@ -1,8 +1,8 @@
-"""Whether the cluster is settled: `/settled` at the API server's port, for whom RBAC lets.
+"""Whether the cluster is settled: `/settled` at the API server's port, for authorized users.
 
     GET /settled                          how it is now
     GET /settled?timeout=10s              once it is settled, or after so long
-    GET /settled?timeout=10s&quiet=1s     and clients over the network have not asked for so long
+    GET /settled?timeout=10s&quiet=1s     and clients over the network have been quiet for so long
 
     {"settled": true, "exact": false, "revision": 812, "time": TIME, "waitedSeconds": 0.31,
      "moving": [{"who": "deployment-controller", "what": "shop/web", "why": "is worked on"}],

@@ -1,4 +1,4 @@
-"""Pages of the store at the API server's port: `/etcd/…`, for whom RBAC lets.
+"""Pages of the store at the API server's port: `/etcd/…`, for authorized users.
 
     /etcd/health /etcd/livez /etcd/readyz /etcd/metrics      the group system:monitoring (`rbac`)
     /etcd/ui /etcd/ui/data                                   administrators: the status page
@@ -38,7 +38,7 @@ TIMEOUT_S: Final = 10.0
 _TEXT: Final = "text/plain; charset=utf-8"
 
 Ask: TypeAlias = Callable[[str, str], "Future[PageAnswer]"]
-"""Of a member: method and path with its query, to an answer."""
+"""Asks a member: method, and path with its query, to an answer."""
 
 
 def add_store_pages(pages: PageSet, ask: Ask) -> None:

@@ -1,4 +1,4 @@
-"""A node for who is not root of the machine: `kvstack up` in a user namespace.
+"""A node without root: `kvstack up` in a user namespace.
 
     kvstack up ─┬─ outside (a process of its own, in the machine's namespaces)
                 │     maps ids, runs the uplink (pasta or slirp4netns), listens on the machine

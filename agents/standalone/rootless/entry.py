@@ -4,7 +4,7 @@
     entered.outside            the process outside
 
 The process has to have a single thread yet. What it mounts is seen by itself and by its pods; /run
-is a file system of its own, which shows what was there. Without an uplink the network leads nowhere
+is a file system of its own, with the previous contents. Without an uplink the network leads nowhere
 but to pods and Services.
 """
 
@@ -23,7 +23,7 @@ from kvstack.component.net.netlink import Netlink
 
 _RUN: Final = "/run"
 _OWN: Final = frozenset(("kvstack", "netns", "xtables.lock"))
-"""What of it is of nodes of the machine, and of its network."""
+"""Entries of /run that belong to nodes of the machine, and to its network."""
 _RESOLV_CONF: Final = Path("/etc/resolv.conf")
 _UPLINK_S: Final = 10.0
 _LOOK_S: Final = 0.02
@@ -35,14 +35,14 @@ _ADDRESS: Final = ip_interface("10.0.2.100/24")
 
 @dataclass(frozen=True, slots=True)
 class NamespaceEntry:
-    """How it went."""
+    """The outcome of entering a user namespace."""
 
     outside: Outside | None = None
-    """None: this process is where it was."""
+    """None: the process has not entered one."""
     problem: str = ""
     """Why."""
     limits: list[str] = field(default_factory=list)
-    """What the node lacks, and why."""
+    """The node's limitations, with reasons."""
 
 
 def enter(directory: Path) -> NamespaceEntry:
@@ -84,20 +84,20 @@ def _map(outside: Outside, subordinates: Subordinates, uid: int, gid: int) -> li
 
 
 def _mount(directory: Path) -> None:
-    """Have mounts of its own, and a /run that may be written to; OSError."""
+    """Create a mount namespace, with a writable /run; OSError."""
     syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_SLAVE)
     before = directory / "machine-run"
     before.mkdir(mode=0o700, parents=True, exist_ok=True)
     syscalls.mount(_RUN, str(before), "", syscalls.MS_BIND | syscalls.MS_REC)
-    # The directory may be below /run, and then has no path any more.
-    held = os.open(before, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    # The directory may be below /run, and then its path is hidden.
+    descriptor = os.open(before, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         syscalls.mount("tmpfs", _RUN, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "mode=755")
-        for name in set(os.listdir(held)) - _OWN:
-            _show(Path(f"/proc/self/fd/{held}", name), Path(_RUN, name))
-        syscalls.unmount(f"/proc/self/fd/{held}", syscalls.MNT_DETACH)
+        for name in set(os.listdir(descriptor)) - _OWN:
+            _show(Path(f"/proc/self/fd/{descriptor}", name), Path(_RUN, name))
+        syscalls.unmount(f"/proc/self/fd/{descriptor}", syscalls.MNT_DETACH)
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _show(source: Path, target: Path) -> None:
@@ -112,7 +112,7 @@ def _show(source: Path, target: Path) -> None:
 
 
 def _connect(outside: Outside, directory: Path) -> list[str]:
-    """Connect the network with the machine's; return what is lacking."""
+    """Connect the network with the machine's; return the limitations."""
     with Netlink() as links:
         links.set_up("lo")
     if not (program := facts.uplink()):

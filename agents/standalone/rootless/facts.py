@@ -1,4 +1,4 @@
-"""What this machine lets an ordinary user have of a node, found out by trying, without any effect.
+"""What this machine allows an ordinary user of a node, found by harmless trials.
 
 facts = look()
 facts.problem       ""                               a user namespace can be made
@@ -39,7 +39,7 @@ _SYSCTLS: Final = Path("/proc/sys")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What there is."""
+    """What the machine allows."""
 
     problem: str = ""
     """Why no user namespace can be made; empty: it can."""

@@ -1,4 +1,4 @@
-"""Which ids a user namespace of an ordinary user has: its own, and its subordinate ones.
+"""The ids of an ordinary user's user namespace: its own, and its subordinate ones.
 
 subordinate_ids(1000, "ada")     Subordinates((100000, 65536), (100000, 65536), "")
 maps(1000, 1000, found)          0 is the user itself, 1 and on the subordinate ones
@@ -12,7 +12,7 @@ Row: TypeAlias = tuple[int, int, int]
 """First id inside, first outside, how many."""
 
 NEEDED: Final = 65_535
-"""Besides the user's own: so that all ids that images use mean somebody."""
+"""Subordinate ids that are needed besides the user's own, to map all ids that images use."""
 _FILES: Final = {"uid": Path("/etc/subuid"), "gid": Path("/etc/subgid")}
 _PROGRAMS: Final = {"uid": "newuidmap", "gid": "newgidmap"}
 
@@ -29,7 +29,7 @@ class Subordinates(NamedTuple):
 
 def subordinate_ids(uid: int, name: str) -> Subordinates:
     """Return the subordinate ids of a user; name: empty, if it has none."""
-    found: dict[str, tuple[int, int]] = {}
+    ids_by_kind: dict[str, tuple[int, int]] = {}
     for kind, file in _FILES.items():
         program = _PROGRAMS[kind]
         if shutil.which(program) is None:
@@ -41,8 +41,8 @@ def subordinate_ids(uid: int, name: str) -> Subordinates:
         row = first_range(text, uid, name)
         if row is None:
             return Subordinates(problem=f"{file} has no {NEEDED:,} ids of user {name or uid}")
-        found[kind] = row
-    return Subordinates(found["uid"], found["gid"])
+        ids_by_kind[kind] = row
+    return Subordinates(ids_by_kind["uid"], ids_by_kind["gid"])
 
 
 def first_range(text: str, uid: int, name: str) -> tuple[int, int] | None:

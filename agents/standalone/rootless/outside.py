@@ -1,11 +1,11 @@
-"""The process that stays outside of the user namespace, and does there what it is asked for.
+"""The process that stays outside of the user namespace, and does there what is requested.
 
     outside = Outside.start()                     before the user namespace is entered
     outside.map_ids(pid, uids, gids)
-    outside.connect(pid, "pasta")                 runs the uplink as long as the other side lives
+    outside.connect(pid, "pasta")                 runs the uplink until the other side ends
     outside.listen("tcp", "127.0.0.1", 6443)      a socket of the machine's network
 
-It is a copy of this process, and has no more rights than its user. It ends when the other side of
+It is a copy of this process, with only the rights of its user. It ends when the other side of
 its socket does, however that ends, and with it the uplink. Each request is answered before the
 next; all raise OutsideError.
 """
@@ -27,7 +27,7 @@ from kvstack.agents.standalone.rootless.ids import Row
 Object: TypeAlias = dict[str, Any]
 
 RESOLVERS: Final = {"pasta": "169.254.253.53", "slirp4netns": "10.0.2.3"}
-"""Where each program passes questions for names on to the machine's own resolver."""
+"""The address at which each program forwards DNS queries to the machine's own resolver."""
 _MESSAGE_BYTES_MAX: Final = 64 << 10
 _PROGRAM_S: Final = 30.0
 _KINDS: Final = {"tcp": socket.SOCK_STREAM, "udp": socket.SOCK_DGRAM}
@@ -37,7 +37,7 @@ _STARTS_S: Final = 0.3
 
 
 class OutsideError(Exception):
-    """What was asked for could not be done."""
+    """A request could not be done."""
 
 
 class Outside:
@@ -51,7 +51,7 @@ class Outside:
 
     @classmethod
     def start(cls) -> Self:
-        """Start it; of a process with a single thread."""
+        """Start it, from a process with a single thread."""
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
@@ -74,7 +74,7 @@ class Outside:
         return socket.socket(fileno=descriptors[0])
 
     def close(self) -> None:
-        """Let it end, and wait until it has."""
+        """Stop it, and wait until it has ended."""
         with contextlib.suppress(OSError):  # it is gone
             self._link.shutdown(socket.SHUT_RDWR)  # also where a child has a copy of the socket
         self._link.close()
@@ -87,29 +87,31 @@ class Outside:
                 self._link.send(json.dumps(request).encode())
                 data, descriptors, _, _ = socket.recv_fds(self._link, _MESSAGE_BYTES_MAX, 1)
             except OSError as error:
-                raise OutsideError(f"the process outside is gone: {error}") from error
+                raise OutsideError(f"the process outside has ended: {error}") from error
         if not data:
-            raise OutsideError("the process outside is gone")
+            raise OutsideError("the process outside has ended")
         if problem := json.loads(data)["problem"]:
             raise OutsideError(problem)
         return descriptors
 
 
 def _serve(link: socket.socket) -> NoReturn:
-    """Do what is asked for until the other side is gone."""
+    """Serve requests until the other side has ended."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the other side hears them
+        signal.signal(number, signal.SIG_IGN)  # the other side handles them
     running: list[subprocess.Popen[bytes]] = []
     try:
         while data := link.recv(_MESSAGE_BYTES_MAX):
-            made: list[socket.socket] = []
+            sockets: list[socket.socket] = []
             try:
-                _do(json.loads(data), running, made)
+                _do(json.loads(data), running, sockets)
                 answer = {"problem": ""}
             except (OSError, OutsideError, subprocess.SubprocessError) as error:
                 answer = {"problem": str(error)}
-            socket.send_fds(link, [json.dumps(answer).encode()], [each.fileno() for each in made])
-            for each in made:
+            socket.send_fds(
+                link, [json.dumps(answer).encode()], [each.fileno() for each in sockets]
+            )
+            for each in sockets:
                 each.close()
     except OSError:
         pass  # the other side is gone
@@ -120,14 +122,14 @@ def _serve(link: socket.socket) -> NoReturn:
 
 
 def _do(
-    request: Object, running: list["subprocess.Popen[bytes]"], made: list[socket.socket]
+    request: Object, running: list["subprocess.Popen[bytes]"], sockets: list[socket.socket]
 ) -> None:
     if request["do"] == "map":
         _map(request)
     elif request["do"] == "connect":
         running.append(_connect(request["pid"], request["program"]))
     else:
-        made.append(_listening(request))
+        sockets.append(_listening(request))
 
 
 def _map(request: Object) -> None:
@@ -148,7 +150,7 @@ def _connect(pid: int, program: str) -> "subprocess.Popen[bytes]":
     none = [each for flag in ("-t", "-u", "-T", "-U") for each in (flag, "none")]
     resolver = RESOLVERS[program]
     commands = {
-        # Nothing of the machine's loopback is reached from inside.
+        # The machine's loopback is unreachable from inside.
         "pasta": [
             *("pasta", "--config-net", "-f", "-q", *none, "--no-map-gw"),
             *("--dns-forward", resolver, str(pid)),
@@ -172,17 +174,17 @@ def _connect(pid: int, program: str) -> "subprocess.Popen[bytes]":
 
 def _listening(request: Object) -> socket.socket:
     kind, host = _KINDS[request["kind"]], request["host"]
-    made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, kind)
     try:
         if kind == socket.SOCK_STREAM:
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, request["port"]))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, request["port"]))
         if kind == socket.SOCK_STREAM:
-            made.listen(_BACKLOG)
+            listener.listen(_BACKLOG)
     except OSError:
-        made.close()
+        listener.close()
         raise
-    return made
+    return listener
 
 
 def _run(command: list[str]) -> None:

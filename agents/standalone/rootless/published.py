@@ -1,4 +1,4 @@
-"""What the machine reaches of a node in a user namespace: listeners outside, passed on inside.
+"""Ports of a node in a user namespace on the machine: listeners outside, passed on inside.
 
     async with passed_on(outside, ("127.0.0.1", 6443), logger): …      the API server
     ports = PublishedPorts(outside, informers, ("vm", "10.0.2.100"), logger)
@@ -30,7 +30,7 @@ ANYWHERE: Final = "0.0.0.0"
 _FIRST_UNPRIVILEGED: Final = 1024
 PORTS_MAX: Final = 1_000
 _GAP_S: Final = 0.1
-"""Changes that come at once are looked at once."""
+"""The delay before changes are handled, so that simultaneous ones are handled at once."""
 _PROTOCOLS: Final = ("tcp", "udp")
 
 
@@ -71,12 +71,12 @@ def published(
 ) -> dict[PublishedPort, str]:
     """Return the ports that Services have, and pods of a node.
 
-    Each with the address there that it is asked for at; empty: any.
+    Each with its address there; empty: any.
     """
-    found: dict[PublishedPort, str] = {}
+    targets: dict[PublishedPort, str] = {}
     for service in services:
         for port in service["spec"].get("ports") or ():
-            found[PublishedPort(_protocol(port), port.get("nodePort") or 0)] = ""
+            targets[PublishedPort(_protocol(port), port.get("nodePort") or 0)] = ""
     for pod in pods:
         if is_ended(pod) or pod["spec"].get("nodeName") != node:
             continue
@@ -84,10 +84,10 @@ def published(
             for port in container.get("ports") or ():
                 address = port.get("hostIP") or ""
                 key = PublishedPort(_protocol(port), port.get("hostPort") or 0)
-                found[key] = "" if address == ANYWHERE else address
+                targets[key] = "" if address == ANYWHERE else address
     return {
         each: address
-        for each, address in found.items()
+        for each, address in targets.items()
         if each.protocol in _PROTOCOLS and each.port >= _FIRST_UNPRIVILEGED
     }
 
@@ -109,20 +109,20 @@ class PublishedPorts:
         self._logger = logger
         self._room = Room()
         self._relays: dict[tuple[PublishedPort, str], Relay | None] = {}
-        """By the port and where it leads; None: somebody else listens there."""
+        """Listeners by the port and its target; None: the port is in use."""
         self._left_out = 0
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin; what there is is published soon after."""
+        """Start; existing ports are published soon after."""
         for each in (SERVICES, PODS):
             self._informers.of(each).on_change(self._on_change)
         self._changed.set()
         self._task = asyncio.get_running_loop().create_task(self._run(), name="published ports")
 
     async def stop(self) -> None:
-        """Publish nothing any more."""
+        """Stop publishing."""
         for each in (SERVICES, PODS):
             self._informers.of(each).forget(self._on_change)
         if self._task is not None:
@@ -163,7 +163,7 @@ class PublishedPorts:
         self._left_out = count
 
     async def _publish(self, new: PublishedPort, address: str) -> Relay | None:
-        """Listen for a port; None: somebody else does, until it is asked for anew."""
+        """Listen on a port; None: it is in use, until it is requested again."""
         try:
             own = await asyncio.to_thread(self._outside.listen, new.protocol, LOOPBACK, new.port)
         except OutsideError as error:

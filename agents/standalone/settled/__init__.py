@@ -1,1 +1,1 @@
-"""Whether a cluster is settled, for those who ask over the network: who else may act, who waits."""
+"""Whether a cluster is settled, over the network: clients that may act, and requests that wait."""

@@ -1,14 +1,14 @@
-"""Clients over the network, which may act by themselves: operators, other machines' agents, users.
+"""Clients over the network, which may act at any time: operators, other machines' agents, users.
 
-    others = Others(server)             takes note of requests from now on
+    others = Others(server)             records requests from now on
     state = others.look()
     state.clients                       who may still act
     state.moving                        what they were not sent yet, and writes that are under way
-    state.silent_s                      for how long, in real time, none of them has asked
+    state.silent_s                      the real time since the last request of any of them
 
-What they will do, nobody here knows; they are judged by what they were sent and by their silence.
-Those count that watch something, and those that have asked for objects over a connection that is
-still open. Who only reads pages (health, metrics, discovery, `/settled`) does not.
+What they will do is unknown here; they are judged by what they were sent and by their silence.
+A client counts if it watches something, or has requested objects over a connection that is still
+open. Clients that only read pages (health, metrics, discovery, `/settled`) do not count.
 """
 
 import math
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kvstack.component.http.serving.transport import Connection
 
 CHARACTERS_MAX: Final = 100
-"""Of a user's and a program's name."""
+"""The maximum length of the name of a user and of a program."""
 CLIENTS_MAX: Final = 100
-"""That are named."""
+"""The maximum number of clients that are listed."""
 _RESOURCES_MAX: Final = 20
 
 _Key: TypeAlias = tuple[str, str]
@@ -41,11 +41,11 @@ class Client(NamedTuple):
     watches: tuple[str, ...]
     """Resources."""
     asked_s: float
-    """How long ago, in real time, it has asked for objects; infinite: it only watches."""
+    """The real time since its last request for objects; infinite: it only watches."""
 
 
 class OthersState(NamedTuple):
-    """How those clients are."""
+    """The state of those clients."""
 
     clients: tuple[Client, ...]
     moving: tuple[Moving, ...]
@@ -67,10 +67,9 @@ class _Asked:
 
 
 class Others:
-    """Those of one API server; a `RequestObserver`."""
+    """The clients of one API server; a `RequestObserver`."""
 
     def __init__(self, server: "ApiServer") -> None:
-        """Take note of nobody before this."""
         self._server: Final = server
         self._local: Final = server.local.transport
         self._asked: WeakKeyDictionary[Connection, _Asked] = WeakKeyDictionary()
@@ -78,7 +77,7 @@ class Others:
         server.site.observers.append(self)
 
     def ended(self, context: "RequestContext", took_ns: int) -> None:
-        """Take note of a request for objects."""
+        """Record a request for objects."""
         del took_ns
         reply, request = context.reply, context.request
         if not context.route.info.is_resource or reply.answer.transport is self._local:
@@ -103,27 +102,27 @@ class Others:
                 who = each.agent or each.user
                 moving.append(Moving(who, each.resource, "was not sent everything yet"))
         moving += self._writes()
-        asked: dict[_Key, float] = {}
+        last_asked_s: dict[_Key, float] = {}
         for last in list(self._asked.values()):
             key = last.key
-            asked[key] = min(asked.get(key, math.inf), now_s - last.at_s)
+            last_asked_s[key] = min(last_asked_s.get(key, math.inf), now_s - last.at_s)
         clients = tuple(
             Client(
                 *key,
                 tuple(sorted(watched.get(key, ())))[:_RESOURCES_MAX],
-                asked.get(key, math.inf),
+                last_asked_s.get(key, math.inf),
             )
-            for key in sorted({*watched, *asked})[:CLIENTS_MAX]
+            for key in sorted({*watched, *last_asked_s})[:CLIENTS_MAX]
         )
         return OthersState(clients, tuple(moving), now_s - self._last_s)
 
     def _writes(self) -> list[Moving]:
         """Return what they write now."""
-        found = []
+        writes = []
         for reply in self._server.site.api.in_flight.writes():
             if reply.answer.transport is not self._local and reply.user is not None:
                 request = reply.request
                 path = request.target.partition("?")[0][:CHARACTERS_MAX]
                 who = reply.user.name[:CHARACTERS_MAX]
-                found.append(Moving(who, f"{request.method} {path}", "is being answered"))
-        return found
+                writes.append(Moving(who, f"{request.method} {path}", "is being answered"))
+        return writes

@@ -1,15 +1,15 @@
-"""Waits until a cluster is settled, for any number of clients that share one look at it.
+"""Waits until a cluster is settled, for any number of clients that share one look.
 
     waiters = Waiters(cluster, others)
     outcome = await waiters.wait(timeout_s=10.0, quiet_s=0.2)
     outcome.is_settled, outcome.state, outcome.others
 
-    while anybody waits:   look ──► give it to all of them ──► who is content, or late, is answered
+    while requests wait:   look ──► pass the result to all ──► answer those content with it, or late
                             ▲                                    │
                             └── a rest: nine times the look, 20 ms at least ◄┘
 
-With a clock of its own, the cluster's time goes by until it is settled, and no further; while only
-others are waited for, it stands. Who goes away waits no more.
+With a virtual clock, the cluster's time is advanced until it is settled, and no further; while only
+other clients are waited for, it is paused. A client that disconnects is removed.
 """
 
 import asyncio
@@ -35,13 +35,13 @@ class TooManyWaitersError(Exception):
 
 
 class Outcome(NamedTuple):
-    """How a cluster was when it was looked at last."""
+    """The state of a cluster at the last look."""
 
     state: Settled
     others: "OthersState"
     quiet_s: float
     waited_s: float
-    """In real time."""
+    """Real time."""
 
     @property
     def moving(self) -> tuple[Moving, ...]:
@@ -55,28 +55,27 @@ class Outcome(NamedTuple):
 
 
 class _Waiter(NamedTuple):
-    """Somebody who waits."""
+    """A request that waits."""
 
     future: asyncio.Future[Outcome]
     quiet_s: float
     began_s: float
     until_s: float
-    """Of real time."""
+    """The deadline in real time."""
     until_own_s: float
-    """Of the loop's time."""
+    """The deadline in the loop's time."""
 
 
 class Waiters:
-    """Those of one cluster; all of it belongs to its loop."""
+    """The requests that wait for one cluster; used on its loop only."""
 
     def __init__(self, cluster: Cluster, others: "Others") -> None:
-        """Look at nothing yet."""
         self._cluster: Final = cluster
         self._others: Final = others
         self._waiters: set[_Waiter] = set()
         self._looking: asyncio.Task[None] | None = None
         self.looks = 0
-        """How often it was looked."""
+        """The number of looks."""
 
     async def wait(self, timeout_s: float, quiet_s: float) -> Outcome:
         """Return how the cluster is, once it is settled or the time is over.
@@ -98,13 +97,13 @@ class Waiters:
             self._waiters.discard(waiter)
 
     async def _look_on(self) -> None:
-        """Look as long as anybody waits."""
+        """Look as long as requests wait."""
         last = -1
         try:
             while self._waiters:
                 began_s = time.monotonic()
                 state = await self._look()
-                # In real time the store may have been asked for more while it was looked.
+                # In real time, requests may have changed the store during the look.
                 is_steady = self._cluster.time is not None or state.revision == last
                 last = state.revision
                 self._answer(state, is_steady=is_steady)
@@ -133,7 +132,7 @@ class Waiters:
         return Settled(self._cluster.server.registry.watch_cache.revision, (why,), ())
 
     def _answer(self, state: Settled, *, is_steady: bool) -> None:
-        """Answer those who are content with how it is, and those whose time is over."""
+        """Answer requests that are content with the state, and those whose deadline has passed."""
         loop, now_s = asyncio.get_running_loop(), time.monotonic()
         others = self._others.look()
         for each in list(self._waiters):

@@ -39,11 +39,11 @@ ACTIONS: Final = ("show", "pause", "resume", "advance", "rate")
 PATH: Final = "/clock"
 ADVANCE_S_MAX: Final = 366 * 86_400
 STEP_S: Final = 3600
-"""How far one request goes, so that what is shown of it goes on."""
+"""The part of an advance that one request does, so that progress is shown."""
 RATE_MAX: Final = 1_000_000
 _ANSWER_S: Final = 30.0
 _STEP_ANSWER_S: Final = 3600.0
-"""For a step: large clusters take long for an hour."""
+"""The timeout of a part: an hour may take long in a large cluster."""
 _WITH_VALUE: Final = frozenset(("advance", "rate"))
 _RATES: Final = {"pause": 0.0, "resume": 1.0}
 
@@ -108,7 +108,7 @@ def _advance_ns(text: str) -> int:
 
 
 async def _do(
-    server: NamedServer, steps: Sequence[dict[str, Any]], shown: Terminal
+    server: NamedServer, steps: Sequence[dict[str, Any]], terminal: Terminal
 ) -> dict[str, Any]:
     """Change the clock step by step; return how it is then."""
     if not steps:
@@ -117,7 +117,7 @@ async def _do(
     answer_s = _ANSWER_S if "rate" in steps[0] else _STEP_ANSWER_S
     for number, step in enumerate(steps):
         if number:
-            shown.say(f"{number} of {len(steps)} h have gone by: {state['time']}")
+            terminal.say(f"{number} of {len(steps)} h have gone by: {state['time']}")
         state = await ask(server, "POST", PATH, None, orjson.dumps(step), answer_s=answer_s)
     return state
 

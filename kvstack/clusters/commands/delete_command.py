@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         forks = {each.name: each for each in line.registry.forks()}
         for name in names:
             if name not in forks:
-                raise UsageError(f"there is no fork {name!r}")
+                raise UsageError(f"fork {name!r} does not exist")
         for name in names or list(forks):
             end_fork(line.registry, name, forks[name].pid)
             shown.print(f'fork "{name}" deleted')
@@ -57,9 +57,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def end_fork(registry: ForkRegistry, name: str, pid: int) -> None:
-    """End the process of a fork, and return when nothing of it is left; ForkError."""
+    """End the process of a fork, and return when it and its files are gone; ForkError."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        # The lock is held, so the process that told its number lives.
+        # The lock is held, so the process with this id still runs.
         if registry.is_alive(name):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""The command `kvstack diff`: what is different between two clusters."""
+"""The command `kvstack diff`: the differences of two clusters."""
 
 import asyncio
 from collections.abc import Sequence

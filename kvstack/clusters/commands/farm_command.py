@@ -27,7 +27,7 @@ COMMAND: Final = "kvstack farm"
 ARGUMENTS: Final = "[flags]"
 ABOUT: Final = """\
 Serve clusters to test suites in any language: each is a process of its own, forked from one that
-is warm already. It ends when it is deleted, after its time, or with the process that asked for it.
+is warm already. It ends when it is deleted, after its time, or with the process that requested it.
 
   kvstack farm --listen unix:///tmp/farm.sock
   kvstack farm --prepare ./bootstrap.sh          clusters begin with what the script made
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command(CommandHelp(COMMAND, ARGUMENTS, ABOUT, TABLE), arguments, body)
 
 
-def _farm(line: CommandLine, shown: Terminal) -> int:
+def _farm(line: CommandLine, terminal: Terminal) -> int:
     from kvstack.clusters.farm.farm import CLUSTERS_MAX, NODES_MAX, FarmSettings
     from kvstack.clusters.farm.preparing import prepare
 
@@ -66,17 +66,17 @@ def _farm(line: CommandLine, shown: Terminal) -> int:
         raise UsageError(f"--nodes {nodes}: 0 to {NODES_MAX}")
     packed, script = reader.text("contents"), reader.text("prepare")
     if packed and script:
-        raise UsageError("--contents and --prepare: which of the two?")
+        raise UsageError("--contents and --prepare cannot be used together")
     if packed and not Path(packed).is_file():
-        raise UsageError(f"--contents {packed}: there is no such file")
+        raise UsageError(f"--contents {packed}: file does not exist")
     line.registry.forks()  # what a farm left that was killed is removed
     reserved = line.registry.reserve("", _NAME)
     try:
         if script:
-            shown.say(f"running {script}")
+            terminal.say(f"running {script}")
             packed = str(prepare(shlex.split(script), reserved.directory, nodes))
         settings = FarmSettings(str(Path(packed).absolute()) if packed else "", clusters_max)
-        asyncio.run(_serve(url, settings, nodes, reserved.directory, shown))
+        asyncio.run(_serve(url, settings, nodes, reserved.directory, terminal))
     except KeyboardInterrupt:
         pass  # that is how it ends
     finally:
@@ -85,7 +85,7 @@ def _farm(line: CommandLine, shown: Terminal) -> int:
 
 
 async def _serve(
-    url: str, settings: "FarmSettings", nodes: int, directory: Path, shown: Terminal
+    url: str, settings: "FarmSettings", nodes: int, directory: Path, terminal: Terminal
 ) -> None:
     from kvstack.clusters.farm.farm import Asked, Farm
     from kvstack.clusters.farm.routes import Routes
@@ -97,18 +97,18 @@ async def _serve(
     token = "" if url.startswith(_UNIX) else secrets.token_urlsafe(_TOKEN_BYTES)
     log = open_logger(("stderr",), "warn", "console")
     async with Farm(directory, settings, log) as farm:
-        shown.say("warming a cluster")
+        terminal.say("warming a cluster")
         await farm.warm(Asked(nodes=nodes))
-        before = os.umask(0o777 & ~_SOCKET_MODE)  # nobody else may connect, at no moment
+        before = os.umask(0o777 & ~_SOCKET_MODE)  # no other user may ever connect
         try:
             http = HttpServer([Listener(url)], Routes(farm, token).handle)
             await http.start()
         finally:
             os.umask(before)
         try:
-            shown.print(f"farm at {http.urls[0]}")
+            terminal.print(f"farm at {http.urls[0]}")
             if token:
-                shown.print(f"token {token}")
+                terminal.print(f"token {token}")
             await stop.wait()
         finally:
             await http.stop(0.0)

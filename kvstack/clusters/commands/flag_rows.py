@@ -1,4 +1,4 @@
-"""Rows of flags that several commands have, and what they say."""
+"""Flags that several commands share."""
 
 from typing import Final
 
@@ -109,7 +109,7 @@ WAIT: Final = flag_group(
         DURATION,
         "200ms",
         LIVE,
-        "how long clients over the network must not have asked for anything",
+        "how long clients over the network must have been quiet",
     ),
 )
 DELETE: Final = flag_group("Delete", ("all", BOOL, "false", LIVE, "all forks of this user"))
@@ -133,7 +133,7 @@ PLAN: Final = flag_group(
         BOOL,
         "false",
         LIVE,
-        "delete what `kubectl apply` created earlier and the files have no more; with --selector or --all",
+        "delete what `kubectl apply` created earlier and is not in the files; with --selector or --all",
     ),
     ("all", BOOL, "false", LIVE, "with --prune: whatever its labels"),
     (
@@ -172,7 +172,7 @@ FARM: Final = flag_group(
     ),
     ("contents", TEXT, "", LIVE, "packed file that clusters begin with"),
     ("nodes", INT, "1", LIVE, "hollow nodes of the cluster that is prepared and kept warm"),
-    ("max-clusters", INT, "100", LIVE, "fail if more are asked for at once"),
+    ("max-clusters", INT, "100", LIVE, "maximum number of clusters at once"),
 )
 PACK: Final = flag_group(
     "Pack",

@@ -1,4 +1,4 @@
-"""The command `kvstack fork`: a copy of a cluster, for its user alone.
+"""The command `kvstack fork`: a private copy of a cluster.
 
 kvstack fork                             of the current context, as it is now
 kvstack fork prod --at 10m --name before
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def start_fork(
-    line: CommandLine, shown: Terminal, source: NamedSource, *, is_read_only: bool
+    line: CommandLine, terminal: Terminal, source: NamedSource, *, is_read_only: bool
 ) -> int:
     """Start a fork as the flags say; return the exit code."""
     from kvstack.clusters.forks.fork_process import ForkRequest, start  # all of a cluster
@@ -79,7 +79,7 @@ def start_fork(
         file,
         line.names().current if adds_context else "",
     )
-    return start(request, line.registry, _Report(shown, request))
+    return start(request, line.registry, _Report(terminal, request))
 
 
 class _Report:
@@ -90,24 +90,24 @@ class _Report:
         self._request: Final = request
         self.say: Final = shown.say
 
-    def ready(self, found: "Ready") -> None:
+    def ready(self, fork: "Ready") -> None:
         settings = self._request.settings
         what = "read-only, " if settings.is_read_only else ""
         if settings.clock != MACHINE:
             what = f"{settings.clock} clock, "
-        objects = "1 object" if found.objects == 1 else f"{found.objects} objects"
-        said = (
-            f'fork "{found.name}" of "{found.source}" at revision {found.revision}: {what}'
-            f"{objects}, {found.seconds:.1f} s"
+        objects = "1 object" if fork.objects == 1 else f"{fork.objects} objects"
+        text = (
+            f'fork "{fork.name}" of "{fork.source}" at revision {fork.revision}: {what}'
+            f"{objects}, {fork.seconds:.1f} s"
         )
         file = self._request.context_file
         if file is not None:
             path = terminal.shown_path(str(file))
-            said = f'{said:<60} context "{found.name}" added to {path}'
+            text = f'{text:<60} context "{fork.name}" added to {path}'
         else:
-            said = f"{said}\nexport KUBECONFIG={found.kubeconfig}"
-        self._shown.print(said)
-        for each in terminal.left_out_lines(found.left_out):
+            text = f"{text}\nexport KUBECONFIG={fork.kubeconfig}"
+        self._shown.print(text)
+        for each in terminal.left_out_lines(fork.left_out):
             self._shown.note(f"left out: {each}")
 
     def failed(self, text: str) -> None:

@@ -50,13 +50,13 @@ def main(arguments: Sequence[str]) -> int:
         forks = line.registry.forks()
         for name in names:
             if name not in {each.name for each in forks}:
-                raise UsageError(f"there is no fork {name!r}")
+                raise UsageError(f"fork {name!r} does not exist")
         chosen = [each for each in forks if not names or each.name in names]
         states = asyncio.run(_states(line.registry, chosen))
         if output == "json":
             shown.print(_json(line.registry, chosen, states))
         elif not chosen:
-            shown.note("there are no forks")
+            shown.note("no forks found")
         else:
             shown.print(terminal.table([_HEADS, *map(_row, chosen, states)]))
         return 0

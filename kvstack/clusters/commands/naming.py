@@ -1,11 +1,11 @@
-"""Which source a text on a command line means.
+"""Resolves a text on a command line to a source.
 
     default                a fork or a context of this name, or a path
     fork:NAME context:NAME file:PATH      the same, where a name is several of them
     etcd://HOST:PORT,…  etcds://…         an etcd, or our store
     ./k8s  shop.kvs  snapshot.db  default.etcd    files, by what they hold
 
-What a text means is looked up; what contents a source has is not read here.
+A text is only resolved here; the contents of a source are not read.
 """
 
 import os
@@ -40,9 +40,9 @@ class NamedSource:
     """A source, not opened yet."""
 
     name: str
-    """What forks of it are named after."""
+    """The name of forks of it."""
     shown: str
-    """What messages call it."""
+    """Its name in messages."""
     open: Callable[[], Source]
     """May run programs that give credentials; raises ConfigError."""
 
@@ -52,12 +52,12 @@ class NamedServer:
     """An API server, and who asks it."""
 
     shown: str
-    """What messages call it."""
+    """Its name in messages."""
     cluster: Cluster
 
 
 class Names:
-    """What names mean to this user."""
+    """Resolves the names of this user."""
 
     def __init__(
         self,
@@ -86,14 +86,14 @@ class Names:
 
     def _chosen(self, name: str) -> tuple[Kubeconfigs, str]:
         if not self._paths:
-            raise ConfigError("there is no kubeconfig: set --kubeconfig or KUBECONFIG")
+            raise ConfigError("no kubeconfig found: set --kubeconfig or KUBECONFIG")
         files = Kubeconfigs(self._paths)
         chosen = name or files.current
         if not chosen:
-            raise ConfigError("there is no current context: set --context")
+            raise ConfigError("the kubeconfig has no current context: set --context")
         if chosen not in files.contexts:
-            listed = _listed(files.contexts)
-            raise ConfigError(f"there is no context {chosen!r}; there are {listed}")
+            listed = _joined_names(files.contexts)
+            raise ConfigError(f"context {chosen!r} does not exist; there are {listed}")
         return files, chosen
 
     @property
@@ -102,7 +102,7 @@ class Names:
         return Kubeconfigs(self._paths).current if self._paths else ""
 
     def find(self, text: str) -> NamedSource:
-        """Return what a text means; ConfigError: nothing, or several things."""
+        """Return the source that a text names; ConfigError: none, or several."""
         scheme, _, rest = text.partition("://")
         if scheme in _ETCD and rest:
             return self._store(text, _ETCD[scheme], rest)
@@ -110,29 +110,29 @@ class Names:
         ways = {"fork": self._fork, "context": self.context, "file": _path}
         if word in ways and name:
             return ways[word](name)
-        found: dict[str, Callable[[str], NamedSource]] = {}
+        openers: dict[str, Callable[[str], NamedSource]] = {}
         if self._registry.find(text) is not None:
-            found["fork"] = self._fork
+            openers["fork"] = self._fork
         elif self._paths and text in Kubeconfigs(self._paths).contexts:
             # A fork's own context means the fork.
-            found["context"] = self.context
+            openers["context"] = self.context
         if Path(text).exists():
-            found["file"] = _path
-        if not found:
+            openers["file"] = _path
+        if not openers:
             raise ConfigError(
                 f"{text!r} is not a fork, context, file, directory or etcd:// address"
             )
-        if len(found) > 1:
-            words = " or ".join(f"{each}:{text}" for each in found)
+        if len(openers) > 1:
+            words = " or ".join(f"{each}:{text}" for each in openers)
             raise ConfigError(f"{text!r} is ambiguous: use {words}")
-        return next(iter(found.values()))(text)
+        return next(iter(openers.values()))(text)
 
     def _fork(self, name: str) -> NamedSource:
         return _of_context(self._fork_files(name), "", name)
 
     def _fork_files(self, name: str) -> Kubeconfigs:
         if self._registry.find(name) is None:
-            raise ConfigError(f"there is no fork {name!r}")
+            raise ConfigError(f"fork {name!r} does not exist")
         return Kubeconfigs([self._registry.kubeconfig(name)])
 
     def _store(self, text: str, scheme: str, rest: str) -> NamedSource:
@@ -153,7 +153,7 @@ def kubeconfig_paths(given: str, environ: Mapping[str, str]) -> list[Path]:
     """Return the files that have contexts, as kubectl finds them."""
     if given:
         if not Path(given).exists():
-            raise ConfigError(f"--kubeconfig {given}: there is no such file")
+            raise ConfigError(f"--kubeconfig {given}: file does not exist")
         return [Path(given)]
     named = [Path(each) for each in environ.get("KUBECONFIG", "").split(os.pathsep) if each]
     return named or [Path.home() / ".kube" / "config"]
@@ -219,5 +219,5 @@ def _manifests(path: Path) -> Source:
     return ManifestSource([path])
 
 
-def _listed(names: Sequence[str]) -> str:
+def _joined_names(names: Sequence[str]) -> str:
     return ", ".join(names[:20]) + (" …" if len(names) > 20 else "") or "none"

@@ -1,4 +1,4 @@
-"""The command `kvstack open`: look into a cluster that is a file, or at any other.
+"""The command `kvstack open`: serves any source read-only.
 
 kvstack open snapshot.db
 kvstack open prod.kvs --live

@@ -1,4 +1,4 @@
-"""What flags of the commands say, as values."""
+"""Flags of the commands, as values."""
 
 import os
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class CommandLine:
     """The flags and arguments of one call of a command."""
 
     def __init__(self, arguments: Sequence[str], command: str, table: FlagTable) -> None:
-        """Read them; raises UsageError."""
+        """Parse the flags; raises UsageError."""
         given, self.arguments = read_arguments(arguments, table)
         self.reader: Final = FlagReader(given, [])
         self._command: Final = command
@@ -66,7 +66,7 @@ class CommandLine:
     def read_options(
         self, *, since_s: float | None = None, has_events: bool | None = None
     ) -> ReadOptions:
-        """Return what is read; raises UsageError. has_events: None as a flag says."""
+        """Return the options of reading; raises UsageError. has_events: None as a flag says."""
         reader = self.reader
         has_time = "at" in reader.given.table.by_name
         objects_max = reader.int("max-objects")

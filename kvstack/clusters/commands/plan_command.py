@@ -1,4 +1,4 @@
-"""The command `kvstack plan`: what would follow from a change.
+"""The command `kvstack plan`: the consequences of a change.
 
 kvstack plan -f k8s/
 kvstack plan -- helm upgrade shop ./chart
@@ -34,7 +34,7 @@ COMMAND: Final = "kvstack plan"
 ARGUMENTS: Final = "[SOURCE] (-f FILES | -k DIR | -- COMMAND…) [flags]"
 ABOUT: Final = """\
 What would follow: the change is made on a fork in virtual time, controllers, scheduler and nodes
-run until nothing moves any more, and what came of it is shown, by whom and in which order. The
+run until nothing moves, and the consequences are shown, by whom and in which order. The
 cluster itself is only read. What cannot be known here is named (?), and what gets stuck (!).
 
   kvstack plan -f k8s/                           files, as `kubectl apply --server-side`
@@ -68,7 +68,7 @@ FAILED_ON: Final = 3
 OUTPUTS: Final = ("table", "json", "yaml", "markdown")
 _KUSTOMIZE_S: Final = 120.0
 _NAME: Final = "plan"
-"""Of its directory among those of forks."""
+"""The name of its directory beside those of forks."""
 _HORIZON_S_MAX: Final = 86_400.0
 
 
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | None]:
-    """Return the command's own arguments, and what stands after `--`; None: nothing does."""
+    """Return the command's own arguments, and those after `--`; None: there is no `--`."""
     if "--" not in arguments:
         return arguments, None
     at = list(arguments).index("--")
@@ -146,7 +146,7 @@ def _source(line: CommandLine) -> NamedSource:
     line.at_most(1)
     names, context = line.names(), line.reader.text("context")
     if line.arguments and context:
-        raise UsageError(f"--context {context} and {line.arguments[0]}: which of the two?")
+        raise UsageError(f"--context {context} and {line.arguments[0]} cannot be used together")
     return names.find(line.arguments[0]) if line.arguments else names.context(context)
 
 
@@ -161,14 +161,14 @@ def _change(
     files = list(filter(None, reader.texts("filename")))
     overlay = reader.text("kustomize")
     if sum((bool(files), bool(overlay), command is not None)) != 1:
-        raise UsageError(f"{COMMAND}: which change? One of -f FILES, -k DIR and -- COMMAND")
+        raise UsageError(f"{COMMAND}: a change is required: one of -f FILES, -k DIR and -- COMMAND")
     pruning = _pruning(reader)
     selector = reader.text("selector")
     if command is not None:
         if not command:
-            raise UsageError(f"{COMMAND}: which command? Nothing stands after --")
+            raise UsageError(f"{COMMAND}: a command is required after --")
         if selector or pruning:
-            raise UsageError("--selector and --prune are of files; say them to the command")
+            raise UsageError("--selector and --prune apply to files; pass them to the command")
         limit_s = reader.seconds("command-timeout")
         if limit_s <= 0:
             raise UsageError("--command-timeout: more than 0")
@@ -193,19 +193,19 @@ def _pruning(reader: FlagReader) -> "Pruning | None":
             raise UsageError("--all and --prune-allowlist need --prune")
         return None
     if bool(selector) == has_all:
-        raise UsageError("--prune: of what? One of --selector and --all")
+        raise UsageError("--prune requires one of --selector and --all")
     return Pruning(selector, kinds_of(names))
 
 
-def _selected(found: "list[Manifest]", selector: str) -> "list[Manifest]":
+def _selected(manifests: "list[Manifest]", selector: str) -> "list[Manifest]":
     """Return the objects of files that have labels; raises UsageError."""
     try:
         matches = labels.parse(selector).matches
     except labels.SelectorError as error:
         raise UsageError(f"--selector {selector}: {error}") from error
-    selected = [each for each in found if matches(each.obj["metadata"].get("labels") or {})]
+    selected = [each for each in manifests if matches(each.obj["metadata"].get("labels") or {})]
     if not selected:
-        which = f" with the labels {selector}" if selector and found else ""
+        which = f" with the labels {selector}" if selector and manifests else ""
         raise UsageError(f"{COMMAND}: the files have no object{which}")
     return selected
 

@@ -12,7 +12,7 @@ from kvstack.component.process.program import FAILED
 
 
 class CommandHelp(NamedTuple):
-    """What a command is called, takes and says of itself."""
+    """The name, flags and help of a command."""
 
     command: str
     arguments: str
@@ -27,7 +27,7 @@ def run_command(
     *,
     failed: int = FAILED,
 ) -> int:
-    """Run the body, unless help is asked for; return the exit code; failed: that of an error."""
+    """Run the body, or print the help; return the exit code; failed: that of an error."""
 
     def run(shown: Terminal) -> int:
         line = CommandLine(arguments, about.command, about.table)

@@ -2,7 +2,7 @@
 
     page = await ask(server, "GET", "/settled", {"timeout": "10s"}, answer_s=40.0)
 
-A server that has no such page is none of kvstack's, and the error says so.
+A server without such a page is not kvstack's, and the error says so.
 """
 
 from typing import Any, Final

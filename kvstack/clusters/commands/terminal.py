@@ -1,4 +1,4 @@
-"""What commands show: progress on a terminal, results, and errors.
+"""Output of commands: progress on a terminal, results, and errors.
 
 with Terminal() as terminal:
     terminal.say("reading: 812 objects")      one line, written over; nothing in a pipe
@@ -30,12 +30,12 @@ class Terminal:
     """The streams of a command."""
 
     def __init__(self) -> None:
-        """Show progress if errors go to a terminal."""
+        """Show progress if standard error is a terminal."""
         self._shows_progress: Final = sys.stderr.isatty()
         self._is_begun = False
 
     def say(self, text: str) -> None:
-        """Show what is done now, in place of what was shown before."""
+        """Replace the line of progress."""
         if self._shows_progress:
             width = min(_columns(), _WIDTH)
             line = text if len(text) < width else f"{text[: width - 2]}…"
@@ -50,13 +50,13 @@ class Terminal:
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
-        """Write what is no result."""
+        """Write a message that is not a result."""
         self.clear()
         sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
     def clear(self) -> None:
-        """Take the line of the progress away."""
+        """Remove the line of progress."""
         if self._is_begun:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()
@@ -72,12 +72,12 @@ class Terminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave no line of progress behind."""
+        """Remove the line of progress."""
         self.clear()
 
 
 def run(body: Callable[[Terminal], int], *, failed: int = FAILED) -> int:
-    """Run a command; return its exit code, that of a failure for errors that people can mend."""
+    """Run a command; return its exit code, `failed` for errors that users can fix."""
     with Terminal() as terminal:
         try:
             return body(terminal)
@@ -100,7 +100,7 @@ def _columns() -> int:
 
 
 def left_out_lines(left_out: Iterable["LeftOut"]) -> list[str]:
-    """Return what was left out, a line a reason."""
+    """Return what was left out, one line per reason."""
     by_reason: dict[str, list[str]] = {}
     for each in left_out:
         number = f" ({each.number} objects)" if each.number > 1 else ""

@@ -40,10 +40,10 @@ PATH: Final = "/settled"
 NOT_SETTLED: Final = 1
 FAILED: Final = 2
 ROUND_S: Final = 60.0
-"""How long one request waits: less than what lies between lets connections be silent."""
+"""The length of one request; the pauses between them let connections be silent."""
 QUIET_S_MAX: Final = 60.0
 _ANSWER_S: Final = 30.0
-"""For the answer, beyond the waiting."""
+"""The timeout of an answer, beyond the waiting."""
 _SHOWN_MAX: Final = 10
 
 
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
         line.at_most(0)
         reader = line.reader
         if not reader.flag("settled"):
-            raise UsageError(f"{COMMAND}: --settled is required: there is nothing else to wait for")
+            raise UsageError(f"{COMMAND}: --settled is required")
         timeout_s, quiet_s = reader.seconds("timeout"), reader.seconds("quiet")
         if timeout_s < 0:
             raise UsageError("--timeout is negative")
@@ -76,9 +76,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def _wait(
-    server: NamedServer, timeout_s: float, quiet_s: float, shown: Terminal
+    server: NamedServer, timeout_s: float, quiet_s: float, terminal: Terminal
 ) -> dict[str, Any]:
-    """Ask, again and again, until it is settled or the time is over."""
+    """Ask repeatedly, until it is settled or the timeout has passed."""
     began_s = time.monotonic()
     while True:
         left_s = max(0.0, began_s + timeout_s - time.monotonic())
@@ -88,25 +88,25 @@ async def _wait(
         waited_s = state["waitedSeconds"] = round(time.monotonic() - began_s, 3)
         if state["settled"] or waited_s >= timeout_s:
             return state
-        shown.say(f"{waited_s:.0f} s: {_moving(state['moving'], 1)}")
+        terminal.say(f"{waited_s:.0f} s: {_moving(state['moving'], 1)}")
 
 
-def _show(state: dict[str, Any], name: str, shown: Terminal) -> None:
+def _show(state: dict[str, Any], name: str, terminal: Terminal) -> None:
     waited_s = state["waitedSeconds"]
     if not state["settled"]:
         moving = _moving(state["moving"], _SHOWN_MAX)
-        shown.note(f"{name} is not settled after {waited_s:.1f} s: {moving}")
+        terminal.note(f"{name} is not settled after {waited_s:.1f} s: {moving}")
     else:
         due = state["due"]
         soon = f"; {_due(due[0])}" if due else ""
-        shown.print(
+        terminal.print(
             f"{name} is settled at revision {state['revision']}, after {waited_s:.1f} s{soon}"
         )
     others = state["others"]
     for each in others[:_SHOWN_MAX]:
-        shown.note(f"may still act: {_other(each)}")
+        terminal.note(f"may still act: {_other(each)}")
     if len(others) > _SHOWN_MAX:
-        shown.note(f"may still act: {len(others) - _SHOWN_MAX} more clients")
+        terminal.note(f"may still act: {len(others) - _SHOWN_MAX} more clients")
 
 
 def _moving(moving: Sequence[dict[str, Any]], shown_max: int) -> str:

@@ -1,1 +1,1 @@
-"""What is different between two contents: by the schema of each kind, in words that people use."""
+"""Differences of two contents: by the schema of each kind, in the terms that people use."""

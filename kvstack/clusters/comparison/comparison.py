@@ -1,4 +1,4 @@
-"""Two contents compared: which objects came, went, and are different.
+"""Compares two contents: objects that were added, removed and changed.
 
     found = compare(before, after)
     found.differences        [Difference(CHANGED, "Deployment", "shop", "web", fields), …]
@@ -6,7 +6,7 @@
 Objects are compared as they are read, with defaults, in one version each: how a store or a server
 writes them makes no difference. One of the same name with another uid was replaced. Leases and
 Events change all the time, and every server has addresses and certificates of its own: these are
-compared if that is asked for.
+compared only if requested.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ RESTLESS: Final = frozenset(
         GroupResource("coordination.k8s.io", "leases"),
     )
 )
-"""Resources that change whatever anybody does."""
+"""Resources that change on their own."""
 _OF_SERVERS: Final = (
     "/registry/services/specs/default/kubernetes",
     "/registry/services/endpoints/default/kubernetes",
@@ -39,7 +39,7 @@ _OF_SERVERS: Final = (
     "/registry/configmaps/kube-system/extension-apiserver-authentication",
     "/registry/clustertrustbundles/kubernetes.io:kube-apiserver-serving:*",
 )
-"""Objects that tell where a server is and by which certificates: every fork has its own."""
+"""Objects with the address and certificates of a server: every fork has its own."""
 _VALUE: Final = ("(value)",)
 
 
@@ -55,7 +55,7 @@ class Change(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What is different of one object."""
+    """The difference of one object."""
 
     change: Change
     kind: str
@@ -79,22 +79,22 @@ class Comparison:
 
     differences: list[Difference] = field(default_factory=list)
     unreadable: list[str] = field(default_factory=list)
-    """What cannot be read on either side, and why."""
+    """Objects that cannot be read on either side, and why."""
 
     @property
     def counts(self) -> Counter[Change]:
-        """How many objects of each change."""
+        """The number of objects by change."""
         return Counter(each.change for each in self.differences)
 
 
 def compare(before: Contents, after: Contents, *, has_all: bool = False) -> Comparison:
     """Return what is different in the second.
 
-    has_all: compare what changes by itself, too, and what is of the servers.
+    has_all: compare what changes on its own, too, and what belongs to the servers.
     """
     old, new = ({kv.key: kv for kv in each.rows} for each in (before, after))
     kinds_before, kinds_after = Kinds.of(before.rows), Kinds.of(after.rows)
-    found = Comparison()
+    comparison = Comparison()
     for key in sorted({*old, *new}):
         key_of = kinds_after.find(key) or kinds_before.find(key)
         if not has_all and _is_restless(key, key_of):
@@ -105,12 +105,12 @@ def compare(before: Contents, after: Contents, *, has_all: bool = False) -> Comp
         try:
             difference = _difference(key, key_of, (kinds_before, one), (kinds_after, other))
         except UnreadableError as error:
-            found.unreadable.append(str(error))
+            comparison.unreadable.append(str(error))
             continue
         if difference is not None:
-            found.differences.append(difference)
-    found.differences.sort(key=lambda each: (each.namespace, str(each.resource), each.name))
-    return found
+            comparison.differences.append(difference)
+    comparison.differences.sort(key=lambda each: (each.namespace, str(each.resource), each.name))
+    return comparison
 
 
 def _is_restless(key: bytes, key_of: KeyOf | None) -> bool:
@@ -153,7 +153,7 @@ def _object(kinds: Kinds, kv: KeyValue) -> Obj:
     try:
         obj = orjson.loads(kv.value)
     except ValueError:
-        return {_VALUE[0]: kv.value.hex()}  # of a kind that nobody here can read
+        return {_VALUE[0]: kv.value.hex()}  # of an unknown kind
     return obj if isinstance(obj, dict) else {_VALUE[0]: obj}
 
 

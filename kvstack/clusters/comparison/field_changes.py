@@ -8,7 +8,7 @@
     quantities              by amount: 1000m is 1
     absent, null, empty     the same
 
-What `IGNORED` names changes by itself and says nothing.
+Fields in `IGNORED` change on their own and mean nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,7 +35,7 @@ IGNORED: Final[frozenset[Path]] = frozenset(
 _TIMES: Final = frozenset(
     ("lastHeartbeatTime", "lastProbeTime", "lastTransitionTime", "lastUpdateTime", "renewTime")
 )
-"""Fields that tell when something was looked at, or when what stands beside them changed."""
+"""Fields with the time of a check, or of a change of a neighbouring field."""
 _WHOLE: Final = (("args",), ("command",))
 """Lists whose items mean nothing without those before them."""
 _EMPTY: Final[tuple[object, ...]] = (None, "", {}, [])
@@ -127,7 +127,7 @@ def _of_items(
 
 
 def _keys(type_: Type | None, before: Sequence[Any], after: Sequence[Any]) -> tuple[str, ...]:
-    """Return the fields that identify the items of a list; none: nothing does."""
+    """Return the fields that identify the items of a list; none: it has none."""
     items = [*before, *after]
     if not all(isinstance(each, dict) for each in items):
         return ()

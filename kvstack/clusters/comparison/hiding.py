@@ -1,4 +1,4 @@
-"""Which values of a comparison are shown: what a reader of it may not be meant to see is not.
+"""Which values of a comparison are shown, and which are hidden as secret.
 
 shown_change(change, "Secret")     → the same change, its values hidden or masked
 """
@@ -14,7 +14,7 @@ _DATA: Final = (("data",), ("stringData",))
 
 
 def is_hidden(change: FieldChange, kind: str) -> bool:
-    """Return whether the values of a field are not shown at all."""
+    """Return whether the values of a field are hidden entirely."""
     if kind == _SECRET and change.path[:1] in _DATA:
         return True
     return any(is_secret_name(each.strip("[]")) for each in change.path)

@@ -1,4 +1,4 @@
-"""A comparison as text, a line an object, and as JSON.
+"""A comparison as text, one line per object, and as JSON.
 
 ~ deployment shop/web     image 1.4 → 1.5
 + replicaset shop/web-7c9
@@ -24,20 +24,20 @@ _WIDTH_MAX: Final = 56
 _SAME: Final = "no difference\n"
 
 
-def as_text(found: Comparison) -> str:
+def as_text(comparison: Comparison) -> str:
     """Return a line for each object, and how many there are."""
-    if not found.differences and not found.unreadable:
+    if not comparison.differences and not comparison.unreadable:
         return _SAME
-    named = [(each, _name(each)) for each in found.differences]
+    named = [(each, _name(each)) for each in comparison.differences]
     width = min(max((len(name) for _, name in named), default=0), _WIDTH_MAX)
     lines = [
         f"{MARKS[each.change]} {name:<{width}}  {summary(each)}".rstrip() for each, name in named
     ]
-    lines += [f"! {each}" for each in found.unreadable]
-    return "\n".join([*lines, _counted(found)]) + "\n"
+    lines += [f"! {each}" for each in comparison.unreadable]
+    return "\n".join([*lines, _summary(comparison)]) + "\n"
 
 
-def as_json(found: Comparison) -> str:
+def as_json(comparison: Comparison) -> str:
     """Return all objects with all their fields; secrets are not shown."""
     document = {
         "differences": [
@@ -50,9 +50,9 @@ def as_json(found: Comparison) -> str:
                 "name": each.name,
                 "fields": _fields(each),
             }
-            for each in found.differences
+            for each in comparison.differences
         ],
-        "unreadable": found.unreadable,
+        "unreadable": comparison.unreadable,
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2).decode() + "\n"
 
@@ -67,15 +67,15 @@ def _name(difference: Difference) -> str:
     return f"{kind} {difference.path}"
 
 
-def _counted(found: Comparison) -> str:
+def _summary(comparison: Comparison) -> str:
     words = {
         Change.CHANGED: "changed",
         Change.REPLACED: "replaced",
         Change.ADDED: "added",
         Change.REMOVED: "removed",
     }
-    counts = found.counts
+    counts = comparison.counts
     parts = [f"{counts[change]} {word}" for change, word in words.items() if counts[change]]
-    if found.unreadable:
-        parts.append(f"{len(found.unreadable)} unreadable")
+    if comparison.unreadable:
+        parts.append(f"{len(comparison.unreadable)} unreadable")
     return ", ".join(parts)

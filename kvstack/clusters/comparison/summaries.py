@@ -1,4 +1,4 @@
-"""What is different of an object in few words: what people look at first comes first.
+"""The difference of an object in few words: the most important first.
 
 image 1.4 → 1.5, replicas 2 → 5        a Deployment
 Running → Failed, Ready True → False   a pod
@@ -26,7 +26,7 @@ def summary(difference: Difference) -> str:
         return ""
     fields = [shown_change(each, difference.kind) for each in difference.fields]
     parts = ["replaced by another one"] if difference.change is Change.REPLACED else []
-    said: set[int] = set()
+    shown_numbers: set[int] = set()
     for part, numbers in (
         *_images(fields),
         *_of_path(fields, _REPLICAS, "replicas "),
@@ -34,11 +34,11 @@ def summary(difference: Difference) -> str:
         *_conditions(fields),
     ):
         parts.append(part)
-        said.update(numbers)
-    rest = [each for number, each in enumerate(fields) if number not in said]
+        shown_numbers.update(numbers)
+    rest = [each for number, each in enumerate(fields) if number not in shown_numbers]
     rest.sort(key=lambda each: each.path[:1] == ("status",))
     room = max(NAMED_MAX - len(parts), 1)
-    parts += [_named(each) for each in rest[:room]]
+    parts += [_describe(each) for each in rest[:room]]
     if len(rest) > room:
         parts.append(f"and {len(rest) - room} more")
     return ", ".join(parts)
@@ -68,7 +68,7 @@ def _of_path(
 ) -> Iterator[tuple[str, list[int]]]:
     for number, each in enumerate(fields):
         if each.path == path:
-            yield f"{word}{_shown(each.before)} {_ARROW} {_shown(each.after)}", [number]
+            yield f"{word}{_short(each.before)} {_ARROW} {_short(each.after)}", [number]
 
 
 def _conditions(fields: Sequence[FieldChange]) -> Iterator[tuple[str, list[int]]]:
@@ -89,26 +89,26 @@ def _conditions(fields: Sequence[FieldChange]) -> Iterator[tuple[str, list[int]]
             continue
         reason = changes["reason"][1].after if "reason" in changes else ""
         why = f" ({reason})" if reason else ""
-        yield f"{type_} {_shown(old)} {_ARROW} {_shown(new)}{why}", numbers
+        yield f"{type_} {_short(old)} {_ARROW} {_short(new)}{why}", numbers
 
 
 def _status(condition: object) -> object:
     return condition.get("status") if isinstance(condition, dict) else None
 
 
-def _named(change: FieldChange) -> str:
+def _describe(change: FieldChange) -> str:
     name = change.text
     if change.before is None:
-        new = "is new" if change.after == HIDDEN else f"{_ARROW} {_shown(change.after)}"
+        new = "is new" if change.after == HIDDEN else f"{_ARROW} {_short(change.after)}"
         return f"{name} {new}"
     if change.after is None:
-        return f"{name} is gone"
+        return f"{name} was removed"
     if change.before == change.after:  # neither is shown
-        return f"{name} is another"
-    return f"{name} {_shown(change.before)} {_ARROW} {_shown(change.after)}"
+        return f"{name} differs"
+    return f"{name} {_short(change.before)} {_ARROW} {_short(change.after)}"
 
 
-def _shown(value: Any) -> str:  # noqa: ANN401 - JSON
+def _short(value: Any) -> str:  # noqa: ANN401 - JSON
     """Return a value in a few characters."""
     if value is None:
         return "none"

@@ -38,7 +38,7 @@ _PAGE_BYTES: Final = resource.getpagesize()
 
 
 class Forked(NamedTuple):
-    """What was forked."""
+    """The forked cluster."""
 
     cluster: MemoryCluster
     time: ClusterTime
@@ -59,7 +59,7 @@ def be_cluster(loop: VirtualLoop, forked: Forked, request: Message, control: soc
 
 
 def _limit_memory(more_bytes: int) -> None:
-    """Let this process have so much more than it has."""
+    """Limit the memory of this process to what it has and so much more."""
     with open("/proc/self/statm") as file:
         has_bytes = int(file.read().split()[0]) * _PAGE_BYTES
     resource.setrlimit(resource.RLIMIT_AS, (has_bytes + more_bytes, has_bytes + more_bytes))

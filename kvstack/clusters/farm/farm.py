@@ -6,7 +6,7 @@
         farm.delete(cluster.name)
 
 A cluster ends when it is deleted, after its time, when the process that it is for ends, and with
-the farm, also if that is killed: each is told by the end of its connection. Its directory goes too.
+the farm, also if that is killed: each notices the end of its connection. Its directory goes too.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ _MEMORY: Final = Path("/proc/meminfo")
 
 
 class FarmError(ComponentError):
-    """What was asked for cannot be; the text says why."""
+    """A request cannot be done; the text says why."""
 
 
 class UnknownClusterError(FarmError):
@@ -61,14 +61,14 @@ class FullError(FarmError):
 
 @dataclass(frozen=True, slots=True)
 class FarmSettings:
-    """What a farm has, and its limits."""
+    """Settings and limits of a farm."""
 
     prepared: str = ""
     """A packed file that clusters begin with; empty: there is none."""
     clusters_max: int = CLUSTERS_MAX
     ttl_s_max: float = TTL_S_MAX
     memory_max_bytes: int = MEMORY_MAX_BYTES
-    """That one cluster may have more than its template."""
+    """The memory that a cluster may use more than its template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +134,7 @@ class Farm:
     """Makes clusters."""
 
     def __init__(self, directory: Path, settings: FarmSettings, logger: Logger) -> None:
-        """directory: of the farm alone, where nobody else may enter."""
+        """directory: of the farm alone, which no other user may enter."""
         self._directory: Final = directory
         self._settings: Final = settings
         self._logger: Final = logger
@@ -147,7 +147,7 @@ class Farm:
         self._calls: Final = count(1)
 
     async def __aenter__(self) -> Self:
-        """Begin."""
+        """Start."""
         return self
 
     async def __aexit__(
@@ -168,7 +168,7 @@ class Farm:
 
     @property
     def clusters(self) -> list[Ready]:
-        """Those that are there."""
+        """The running clusters."""
         return [each.ready for each in self._clusters.values()]
 
     def get(self, name: str) -> Ready:
@@ -176,7 +176,7 @@ class Farm:
         return self._cluster(name).ready
 
     async def warm(self, asked: Asked) -> None:
-        """Have a template, so that clusters like this one are there at once."""
+        """Create a template, so that clusters like this one are ready at once."""
         await self._template(self._spec(asked))
 
     async def create(self, asked: Asked) -> Ready:
@@ -217,7 +217,7 @@ class Farm:
         shutil.rmtree(cluster.directory)
 
     async def ask(self, name: str, message: Message) -> Message:
-        """Have a cluster do something, as `cluster` says; raises FarmError."""
+        """Send a request to a cluster, in the format of `cluster`; raises FarmError."""
         cluster = self._cluster(name)
         if not cluster.has_own_clock and message.keys() & {"advance", "rate"}:
             raise FarmError(f'{name} goes by the machine\'s clock: ask for "clock": "virtual"')
@@ -238,7 +238,7 @@ class Farm:
     def _cluster(self, name: str) -> _Cluster:
         found = self._clusters.get(name)
         if found is None:
-            raise UnknownClusterError(f"there is no cluster {name!r}")
+            raise UnknownClusterError(f"cluster {name!r} does not exist")
         return found
 
     # Templates.
@@ -246,7 +246,9 @@ class Farm:
     def _spec(self, asked: Asked) -> Spec:
         prepared = self._settings.prepared
         if asked.begins_with == PREPARED and not prepared:
-            raise FarmError("nothing was prepared: start the farm with --prepare or --contents")
+            raise FarmError(
+                "no contents were prepared: start the farm with --prepare or --contents"
+            )
         contents = "" if asked.begins_with == EMPTY else prepared
         return Spec(contents, asked.nodes, tuple(sorted(set(asked.without))))
 

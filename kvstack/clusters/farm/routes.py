@@ -56,21 +56,21 @@ class Answered(NamedTuple):
 
 
 class _BadRequestError(Exception):
-    """What was asked is malformed; the text says how."""
+    """A malformed request; the text says how."""
 
 
 class Routes:
     """Answers requests."""
 
     def __init__(self, farm: Farm, token: str) -> None:
-        """token: empty: whoever can connect may ask."""
+        """token: empty: anybody who can connect may use the farm."""
         self._farm: Final = farm
         self._token: Final = token
 
     async def handle(self, request: Request, answer: Answer) -> None:
         """Answer one."""
         if not self._may(request):
-            found = Answered(401, {"error": "the token of the farm is asked for"})
+            found = Answered(401, {"error": "the token of the farm is required"})
         else:
             found = await self._answered(request)
         answer.send(found.status, _HEADERS, orjson.dumps(found.body) + b"\n")
@@ -114,7 +114,7 @@ class Routes:
             case "POST", ["clusters", name, "clock"]:
                 return Answered(200, await self._farm.ask(name, clock_of(await _body(request))))
             case _:
-                return Answered(404, {"error": f"there is no {request.method} {target.path}"})
+                return Answered(404, {"error": f"{request.method} {target.path} does not exist"})
 
     async def _settled(self, name: str, query: dict[str, list[str]]) -> Answered:
         timeout_s = _duration("timeout", query.get("timeout", [f"{SETTLED_S:g}s"])[0])
@@ -131,9 +131,9 @@ async def _body(request: Request) -> dict[str, Any]:
     try:
         found = orjson.loads(data or b"{}")
     except orjson.JSONDecodeError as error:
-        raise _BadRequestError(f"the body is no JSON: {error}") from error
+        raise _BadRequestError(f"the body is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise _BadRequestError("the body is no object of JSON")
+        raise _BadRequestError("the body is not a JSON object")
     return found
 
 

@@ -50,7 +50,7 @@ _REST_S: Final = 60.0
 
 
 class Spec(NamedTuple):
-    """What a template is made of; farms have one for each that is asked for."""
+    """The settings of a template; a farm has one for each combination that is requested."""
 
     contents: str
     """A packed file; empty: no objects."""
@@ -59,7 +59,7 @@ class Spec(NamedTuple):
 
     @property
     def message(self) -> Message:
-        """As it is sent."""
+        """The message that starts it."""
         return {"contents": self.contents, "nodes": self.nodes, "without": list(self.without)}
 
 

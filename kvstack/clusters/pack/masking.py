@@ -52,7 +52,6 @@ class Masking:
     """Masks values."""
 
     def __init__(self) -> None:
-        """Count from nothing."""
         self.counts: Final[Counter[str]] = Counter()
 
     def masked(self, value: Any) -> Any:  # noqa: ANN401 - JSON
@@ -72,8 +71,8 @@ class Masking:
         return value
 
     def _members(self, value: Obj, depth: int) -> Obj:
-        found = {
-            # Names are no secrets, and an object with another name is another object.
+        members = {
+            # Names are not secret, and an object with another name is another object.
             name: self._metadata(each, depth)
             if name == "metadata" and isinstance(each, dict)
             else self._walk(each, depth + 1)
@@ -81,13 +80,13 @@ class Masking:
         }
         name, text = value.get("name"), value.get("value")
         if isinstance(name, str) and isinstance(text, str) and text and is_secret_name(name):
-            found["value"] = LEFT_OUT
+            members["value"] = LEFT_OUT
             self.counts[VARIABLES] += 1
         for member in ("args", "command"):
-            words = found.get(member)
+            words = members.get(member)
             if isinstance(words, list):
-                found[member] = self._words(words)
-        return found
+                members[member] = self._words(words)
+        return members
 
     def _metadata(self, metadata: Obj, depth: int) -> Obj:
         annotations = metadata.get("annotations")
@@ -96,7 +95,7 @@ class Masking:
         return {**metadata, "annotations": self._annotations(annotations, depth)}
 
     def _annotations(self, annotations: Obj, depth: int) -> Obj:
-        found: Obj = {}
+        masked: Obj = {}
         for name, value in annotations.items():
             if name == APPLIED and isinstance(value, str):
                 try:
@@ -104,49 +103,49 @@ class Masking:
                 except ValueError:
                     self.counts[ANNOTATIONS] += 1
                     continue
-                found[name] = orjson.dumps(applied).decode() + "\n"
+                masked[name] = orjson.dumps(applied).decode() + "\n"
             elif isinstance(value, str) and value and is_secret_name(name.rpartition("/")[2]):
-                found[name] = LEFT_OUT
+                masked[name] = LEFT_OUT
                 self.counts[ANNOTATIONS] += 1
             else:
-                found[name] = self._walk(value, depth + 1)
-        return found
+                masked[name] = self._walk(value, depth + 1)
+        return masked
 
     def _words(self, words: list[Any]) -> list[Any]:
         """Return arguments without the values of those that are named like secrets."""
-        found: list[Any] = []
+        masked: list[Any] = []
         is_next = False
         for word in words:
             given = _ARGUMENT.match(word) if isinstance(word, str) else None
             if is_next and isinstance(word, str) and not word.startswith("-"):
-                found.append(LEFT_OUT)
+                masked.append(LEFT_OUT)
                 self.counts[ARGUMENTS] += 1
             elif given and is_secret_name(given[1].strip("-= ")):
-                found.append(f"{given[1]}{LEFT_OUT}")
+                masked.append(f"{given[1]}{LEFT_OUT}")
                 self.counts[ARGUMENTS] += 1
             else:
-                found.append(word)
+                masked.append(word)
             is_next = (
                 isinstance(word, str)
                 and re.fullmatch(r"-{1,2}[\w.-]+", word) is not None
                 and is_secret_name(word.strip("-"))
             )
-        return found
+        return masked
 
     def _text(self, text: str) -> str:
         """Return a text without keys, tokens and passwords."""
-        found, tokens = _VALUE.subn(LEFT_OUT, text)
-        found, passwords = _URL_PASSWORD.subn(rf"\1:{LEFT_OUT}", found)
+        masked, tokens = _VALUE.subn(LEFT_OUT, text)
+        masked, passwords = _URL_PASSWORD.subn(rf"\1:{LEFT_OUT}", masked)
         self.counts[TOKENS] += tokens + passwords
         if not tokens and len(text) < 1 << 20 and _BASE64_TEXT.fullmatch(text):
             try:
                 plain = b64decode(text, validate=True).decode()
             except ValueError:
-                return found
+                return masked
             if _VALUE.search(plain) or _URL_PASSWORD.search(plain):
                 self.counts[TOKENS] += 1
                 return ""
-        return found
+        return masked
 
 
 def is_secret_name(name: str) -> bool:

@@ -39,7 +39,7 @@ SEGMENT_BYTES: Final = 4 << 20
 """A segment ends with the record that exceeds it."""
 SEGMENT_RECORDS: Final = 5_000
 SEGMENT_BYTES_MAX: Final = 64 << 20
-"""Of a segment that is read."""
+"""The maximum size of a segment that is read."""
 SEGMENTS_MAX: Final = 20_000
 ABOUT_BYTES_MAX: Final = 16 << 20
 _OBJECTS: Final = "objects/"
@@ -55,7 +55,7 @@ class PackError(ConfigError):
 
 
 class Segment(NamedTuple):
-    """What `about.json` says of a segment."""
+    """The entry of a segment in `about.json`."""
 
     name: str
     sha256: str
@@ -158,14 +158,14 @@ def is_pack(head: bytes) -> bool:
 
 
 def read_about(path: Path) -> dict[str, Any]:
-    """Return what a file says of itself; PackError."""
-    with _opened(path) as archive:
+    """Return the `about.json` of a file; PackError."""
+    with _open(path) as archive:
         return _read_about(path, archive)
 
 
 def read_pack(path: Path, objects_max: int) -> Contents:
     """Return the contents of a file; PackError names what is wrong with it."""
-    with _opened(path) as archive:
+    with _open(path) as archive:
         about = _read_about(path, archive)
         try:
             return _contents(path, archive, about, objects_max)
@@ -173,13 +173,13 @@ def read_pack(path: Path, objects_max: int) -> Contents:
             raise PackError(f"{path}: {ABOUT}: {error!r}") from error
 
 
-def _opened(path: Path) -> zipfile.ZipFile:
+def _open(path: Path) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(path)
     except OSError as error:
         raise PackError(f"{path}: {error.strerror}") from error
     except zipfile.BadZipFile as error:
-        raise PackError(f"{path}: it is cut short or no packed file: {error}") from error
+        raise PackError(f"{path}: not a packed file, or truncated: {error}") from error
 
 
 def _read_about(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def _read_about(path: Path, archive: zipfile.ZipFile) -> dict[str, Any]:
     except ValueError as error:
         raise PackError(f"{path}: {ABOUT}: {error}") from error
     if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise PackError(f"{path}: {ABOUT}: it is no packed cluster")
+        raise PackError(f"{path}: {ABOUT}: not a packed cluster")
     if about.get("version") != FORMAT_VERSION:
         raise PackError(
             f"{path}: it has version {about.get('version')!r} of the format; this program reads "
@@ -246,15 +246,15 @@ def _segment(path: Path, archive: zipfile.ZipFile, segment: Segment) -> list[Key
 
 
 def _record(values: Sequence[Any]) -> KeyValue:
-    """Return a record, which somebody else wrote; raises ValueError and TypeError."""
+    """Return a record of an untrusted file; raises ValueError and TypeError."""
     kinds = [type(each) for each in values]
     if kinds != [bytes, bytes, int, int, int, int] or min(values[2:]) < 0:
-        raise ValueError(f"a record is none: {values!r:.200}")
+        raise ValueError(f"invalid record: {values!r:.200}")
     return KeyValue(*values)
 
 
 def _member(path: Path, archive: zipfile.ZipFile, name: str, bytes_max: int) -> bytes:
-    """Return the bytes of a file of the zip, no more of them than the limit."""
+    """Return the bytes of a file of the zip, up to the limit."""
     try:
         with archive.open(name) as member:
             data = member.read(bytes_max + 1)
@@ -262,7 +262,7 @@ def _member(path: Path, archive: zipfile.ZipFile, name: str, bytes_max: int) -> 
         raise PackError(f"{path}: {name} is missing") from None
     except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError) as error:
         raise PackError(f"{path}: segment {name} is damaged: {error}") from error
-    except RuntimeError as error:  # a password is asked for
+    except RuntimeError as error:  # it is encrypted
         raise PackError(f"{path}: {name}: {error}") from error
     if len(data) > bytes_max:
         raise PackError(f"{path}: {name} has more than {bytes_max} bytes")

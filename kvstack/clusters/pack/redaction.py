@@ -1,4 +1,4 @@
-"""What is secret in contents, left out of what is given away.
+"""Removes secrets from contents before they are given away.
 
     redacted = Redaction(kinds)
     contents = redacted.contents(contents)
@@ -10,7 +10,7 @@
                                 passwords within URLs, anywhere
     configuration applied last  what it repeats of the object
 
-What cannot be looked into is left out whole: values in protobuf of kinds that are not known.
+Values that cannot be decoded are left out whole: protobuf of unknown kinds.
 """
 
 from collections import Counter
@@ -54,7 +54,7 @@ class Redaction:
         if history is not None:
             history = history._replace(records=self._rows(history.records, Counter()))
         named = [
-            LeftOut(what, "its values cannot be looked into for secrets", number)
+            LeftOut(what, "its values cannot be decoded, and may have secrets", number)
             for what, number in sorted(left_out.items())
         ]
         return replace(contents, rows=rows, history=history, left_out=[*contents.left_out, *named])
@@ -111,11 +111,11 @@ class Redaction:
 
 
 def _plain(kv: KeyValue) -> Obj:
-    """Return the JSON of a kind that is not known; UnreadableError if it is none."""
+    """Return the JSON of an unknown kind; UnreadableError if it is not JSON."""
     try:
         obj = orjson.loads(kv.value)
     except ValueError as error:
         raise UnreadableError(str(error)) from error
     if not isinstance(obj, dict):
-        raise UnreadableError("it is no object")
+        raise UnreadableError("not an object")
     return obj

@@ -73,8 +73,8 @@ class Outline:
     entries: list[Entry] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
     """`by you`, `changed`, `made`, `deleted`, `stuck`, `not foreseen`."""
-    telling: int = 0
-    """Objects that only tell of others, and changed."""
+    derived: int = 0
+    """Changed objects that are derived from others: endpoints, revisions, statuses."""
 
 
 def outline(
@@ -122,7 +122,7 @@ class _Outlining:
     def _add(self, difference: Difference) -> None:
         is_yours = self._authors.is_yours(difference)
         if not is_yours and (difference.resource in TELLING or _is_status_alone(difference)):
-            self._outline.telling += 1
+            self._outline.derived += 1
             return
         shown = _without_status(difference)
         write = self._authors.of(difference)
@@ -164,7 +164,7 @@ class _Outlining:
         by_owner: dict[tuple[str, Change, str], list[Difference]] = {}
         for each in pods:
             if each.change is Change.CHANGED:
-                self._outline.telling += 1
+                self._outline.derived += 1
                 continue
             owner = controller_uid(each.after or each.before or {})
             write = self._authors.of(each)

@@ -65,9 +65,9 @@ def document(report: Report) -> dict[str, Any]:
         "counts": {each.replace(" ", "_"): report.outline.counts[each] for each in _COUNTED},
         "deletes": report.deletes,
         "entries": [_entry(each) for each in report.outline.entries],
-        "telling": report.outline.telling,
-        "by_themselves": report.came,
-        "not_any_more": report.prevented,
+        "derived": report.outline.derived,
+        "unrelated": report.came,
+        "prevented": report.prevented,
         "stuck": [_finding(each) for each in report.stuck],
         "unforeseen": [_finding(each) for each in report.unforeseen],
         "assumed": report.assumed,
@@ -83,8 +83,8 @@ def counted(report: Report) -> str:
     """Return how many there are of what, in words."""
     counts = report.outline.counts
     parts = [f"{counts[each]} {each}" for each in _COUNTED if counts[each]]
-    if report.outline.telling:
-        parts.append(f"{report.outline.telling} only in what they tell of others")
+    if report.outline.derived:
+        parts.append(f"{report.outline.derived} derived")
     return ", ".join(parts) or "no difference"
 
 
@@ -96,11 +96,11 @@ def _ending(report: Report) -> str:
     if len(report.later) > _LATER_MAX:
         lines.append(f"later: {len(report.later) - _LATER_MAX} more")
     if report.came:
-        lines.append(f"not shown: {report.came} that would come without the change, too")
+        lines.append(f"not shown: {report.came} that would happen without the change, too")
     if report.prevented:
         shown = ", ".join(report.prevented[:_LATER_MAX])
         more = len(report.prevented) - _LATER_MAX
-        lines.append(f"not any more: {plain(shown)}{f' and {more} more' if more > 0 else ''}")
+        lines.append(f"prevented: {plain(shown)}{f' and {more} more' if more > 0 else ''}")
     if report.assumed:
         lines.append(f"assumed: {plain('; '.join(report.assumed))}")
     return "".join(f"{each}\n" for each in lines)

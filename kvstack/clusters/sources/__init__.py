@@ -1,1 +1,1 @@
-"""Where contents come from: a module each, and one interface (`source`)."""
+"""Sources of contents: one module each, and one interface (`source`)."""

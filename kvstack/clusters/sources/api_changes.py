@@ -3,7 +3,7 @@
     records = await changes_of(api, encoder, listed, namespace, rows, (first, last))
 
 A watch begins at the first revision and ends once the server says, by a bookmark or a later change,
-that it is at the last one. Create revisions and versions, which the API does not tell, are counted
+that it is at the last one. Create revisions and versions, which the API does not show, are counted
 from the rows that there were at first.
 """
 
@@ -19,7 +19,7 @@ from kvstack.clusters.sources.source import SourceError
 from kvstore.client.values import KeyValue
 
 WATCH_S: Final = 5
-"""Servers tell their revision two seconds before the end of a watch."""
+"""Servers send their revision two seconds before the end of a watch."""
 _ATTEMPTS: Final = 6
 _BOOKMARK: Final = "BOOKMARK"
 _DELETED: Final = "DELETED"
@@ -35,7 +35,7 @@ async def changes_of(
 ) -> list[KeyValue]:
     """Return the changes after one revision and up to another; raises SourceError."""
     live = {kv.key: kv for kv in rows}
-    found: list[KeyValue] = []
+    changes: list[KeyValue] = []
     at, last = between
     try:
         for attempt in range(1, _ATTEMPTS + 1):
@@ -47,12 +47,12 @@ async def changes_of(
                     for event in batch:
                         at = max(at, _revision(event))
                         if event.type == _BOOKMARK and at >= last:
-                            return found
+                            return changes
                         if event.type != _BOOKMARK:
                             kv = _row(encoder, listed, event, live)
                             if kv.mod_revision > last:
-                                return found
-                            found.append(kv)
+                                return changes
+                            changes.append(kv)
             finally:
                 await events.aclose()
     except ApiError as error:

@@ -1,4 +1,4 @@
-"""Which resources of an API server are read, each in one version, and where their objects belong.
+"""The resources of an API server that are read, each in one version, and the keys of their objects.
 
     chosen(discovery, kinds, aggregated)   → [ListedResource(pods in v1, "pods"), …], and what not
 
@@ -23,7 +23,7 @@ _LIST: Final = "list"
 _IDENTITIES: Final = frozenset(
     (("internal.apiserver.k8s.io", "storageversions"), ("", "componentstatuses"))
 )
-"""What servers say of themselves."""
+"""Objects in which servers describe themselves."""
 
 
 class ListedResource(NamedTuple):
@@ -31,7 +31,7 @@ class ListedResource(NamedTuple):
 
     resource: ResourceType
     prefix: str
-    """Of the keys of its objects."""
+    """The prefix of the keys of its objects."""
     can_be_watched: bool = True
 
 
@@ -61,22 +61,22 @@ def chosen(
         name = GroupResource(resource.group, resource.name)
         if _LIST in each.verbs and tuple(name) not in _IDENTITIES:
             by_name.setdefault(name, []).append(each)
-    found: dict[str, ListedResource] = {}
+    resources: dict[str, ListedResource] = {}
     for name, versions in by_name.items():
         own = [v for v in versions if (v.resource.group, v.resource.version) not in aggregated]
         if not own:
             left_out.append(LeftOut(str(name), AGGREGATED))
             continue
-        listed = _listed(name, own, kinds)
+        listed = _resource_of(name, own, kinds)
         if listed is None:
             continue
-        before = found.get(listed.prefix)
-        if before is None:  # Events stand in two groups
-            found[listed.prefix] = listed
-    return list(found.values()), left_out
+        before = resources.get(listed.prefix)
+        if before is None:  # Events are in two groups
+            resources[listed.prefix] = listed
+    return list(resources.values()), left_out
 
 
-def _listed(
+def _resource_of(
     name: GroupResource, versions: list[ServedResource], kinds: Kinds
 ) -> ListedResource | None:
     """Return how a resource is read; None: its objects are not stored."""

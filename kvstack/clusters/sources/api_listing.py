@@ -3,9 +3,9 @@
     listing = Listing(api, ListOptions(revision=48211), on_page)
     await listing.read(listed, namespace)      → Listed(rows, revision, newer)
 
-The first page asks for exactly the revision, the others go on from it. What the server has given up
-meanwhile (410) is read anew as it is now; that the kind is newer than the rest is told. Rows are
-objects as a store has them; the source's own resourceVersions are their revisions.
+The first page asks for exactly the revision, the others go on from it. If the revision is compacted
+meanwhile (410), the current one is read instead, and the result says that the kind is newer than
+the rest. Rows are objects as a store has them; the source's resourceVersions are their revisions.
 """
 
 from collections.abc import Callable
@@ -69,9 +69,9 @@ class Listed(NamedTuple):
 
     rows: list[KeyValue]
     revision: int
-    """That they were read at."""
+    """The revision at which they were read."""
     newer_because: str = ""
-    """Why that is not the revision that was asked for; empty: it is."""
+    """Why that is not the requested revision; empty: it is."""
 
 
 class Listing:
@@ -85,7 +85,7 @@ class Listing:
         root: str,
         on_rows: Callable[[ListedResource, int], None],
     ) -> None:
-        """root: what paths begin with, `/at/…` or nothing. on_rows: told how many came."""
+        """root: the prefix of paths, `/at/…` or empty. on_rows: gets the number of new rows."""
         self._api: Final = api
         self._encoder: Final = encoder
         self._root: Final = root

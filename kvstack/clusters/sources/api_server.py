@@ -62,7 +62,7 @@ _NOT_FOUND: Final = 404
 _GONE: Final = 410
 _ORDER: Final = attrgetter("mod_revision", "key")
 _NO_PAST: Final = (
-    "this server does not tell what it was at a time, as those of kvstack do; --at takes a "
+    "this server does not show its past state, unlike those of kvstack; --at takes a "
     "revision here, and an etcd snapshot of that time can be opened"
 )
 
@@ -71,7 +71,6 @@ class ApiServerSource(Source):
     """One context of a kubeconfig."""
 
     def __init__(self, cluster: Cluster, context: str) -> None:
-        """Connect to nothing yet."""
         self._cluster: Final = cluster
         self._context: Final = context
 
@@ -93,11 +92,11 @@ class ApiServerSource(Source):
 
 
 class _ListedKind(NamedTuple):
-    """What was listed."""
+    """A resource that was listed."""
 
     listed: ListedResource
     namespace: str
-    """Where; empty: everywhere."""
+    """The namespace that was listed; empty: all."""
     answer: Listed
 
 
@@ -130,26 +129,26 @@ class _Reading:
         first = await self._first_revision()
         everything, _ = chosen(discovery, self._kinds, aggregated)
         definitions = [each for each in everything if _is_of(each, _DEFINITIONS)]
-        found = await self._list(definitions, first)
-        for each in found:
+        listed = await self._list(definitions, first)
+        for each in listed:
             for kv in each.answer.rows:
                 self._kinds.define(kv)
-        # Once more: in which version custom resources are stored is known now.
+        # Again: now it is known in which version custom resources are stored.
         everything, left_out = chosen(discovery, self._kinds, aggregated)
         self._left_out += left_out
         rest = [each for each in everything if not _is_of(each, _DEFINITIONS)]
         if not self._options.has_events:
             rest = [each for each in rest if each.prefix != _EVENTS]
-        found += await self._list(rest, first)
-        if not found:
-            raise SourceError(f"nothing can be listed: {self._left_out[0].why}")
-        changes = await self._changes(found, first) if first < self._revision else []
-        return await self._contents(found, changes, first, version)
+        listed += await self._list(rest, first)
+        if not listed:
+            raise SourceError(f"no resource can be listed: {self._left_out[0].why}")
+        changes = await self._changes(listed, first) if first < self._revision else []
+        return await self._contents(listed, changes, first, version)
 
     # What the server is, and when.
 
     async def _version(self) -> str:
-        """Return the server's version; empty: it does not tell."""
+        """Return the server's version; empty: unknown."""
         try:
             info = await self._api.call("GET", "/version")
         except ApiError:
@@ -161,13 +160,13 @@ class _Reading:
         return version
 
     def _new_listing(self) -> Listing:
-        return Listing(self._api, self._encoder, root=self._root, on_rows=self._counted)
+        return Listing(self._api, self._encoder, root=self._root, on_rows=self._count_objects)
 
     async def _api_services(self) -> Sequence[dict[str, Any]]:
         try:
             return await self._api.list_all(_API_SERVICES)
         except ApiError:
-            return ()  # then the objects tell: what is computed has no uid
+            return ()  # unknown: computed objects have no uid
 
     async def _revision_to_read(self, discovery: Discovery) -> int:
         """Return the revision that everything is read at."""
@@ -190,7 +189,7 @@ class _Reading:
                 text = str((answer.get("metadata") or {}).get("resourceVersion") or "")
                 if text.isascii() and text.isdigit() and int(text):
                     return int(text)
-        raise SourceError(f"nothing can be listed: {refusal}")
+        raise SourceError(f"no resource can be listed: {refusal}")
 
     async def _first_revision(self) -> int:
         """Return the revision at which the history begins."""
@@ -238,10 +237,10 @@ class _Reading:
         async with self._slots:
             return await self._listing.read(listed, namespace, revision, may_be_newer=not is_past)
 
-    async def _changes(self, found: Sequence[_ListedKind], first: int) -> list[KeyValue]:
+    async def _changes(self, listed: Sequence[_ListedKind], first: int) -> list[KeyValue]:
         """Return what changed since the first revision."""
         self._progress.say("reading the history")
-        unwatched = [each for each in found if not each.listed.can_be_watched]
+        unwatched = [each for each in listed if not each.listed.can_be_watched]
         self._left_out += [
             LeftOut(str(each.listed.resource), f"as of revision {first}") for each in unwatched
         ]
@@ -254,12 +253,12 @@ class _Reading:
                 each.answer.rows,
                 (first, self._revision),
             )
-            for each in found
+            for each in listed
             if each.listed.can_be_watched
         )
         return [kv for each in changed for kv in each]
 
-    def _counted(self, listed: ListedResource, number: int) -> None:
+    def _count_objects(self, listed: ListedResource, number: int) -> None:
         self._count += number
         if self._count > self._options.objects_max:
             raise TooManyObjectsError(self._options.objects_max, str(listed.resource))
@@ -269,13 +268,13 @@ class _Reading:
 
     async def _contents(
         self,
-        found: Sequence[_ListedKind],
+        kinds_listed: Sequence[_ListedKind],
         changes: list[KeyValue],
         first: int,
         version: str,
     ) -> Contents:
         revision = self._revision
-        for listed, _, answer in found:
+        for listed, _, answer in kinds_listed:
             newest = max((kv.mod_revision for kv in answer.rows), default=0)
             if answer.newer_because or newest > first:
                 because = answer.newer_because or "the server does not read at a revision"
@@ -285,7 +284,7 @@ class _Reading:
                 revision = max(revision, at)
         options = self._options._replace(since_s=None, etcd_prefix=ROOT.decode())
         records = StoreRecords(options, self._progress)
-        for kv in sorted((kv for each in found for kv in each.answer.rows), key=_ORDER):
+        for kv in sorted((kv for each in kinds_listed for kv in each.answer.rows), key=_ORDER):
             records.add(kv)
         for kv in sorted(changes, key=_ORDER):
             records.add(kv)

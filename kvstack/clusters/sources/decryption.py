@@ -1,4 +1,4 @@
-"""Values that are encrypted at rest, as an EncryptionConfiguration tells how.
+"""Decryption of values that are encrypted at rest, by an EncryptionConfiguration.
 
 async with Decryption("encryption.yaml") as decryption:
     rows = await decryption.plain(kinds, rows, b"/registry/", refused)
@@ -32,7 +32,7 @@ class Decryption:
     """Decrypts the values of one store."""
 
     def __init__(self, config_file: str) -> None:
-        """Read the rules; raises SourceError."""
+        """Read the configuration; raises SourceError."""
         try:
             rules = read_encryption(Path(config_file).read_bytes())
         except (OSError, DocumentError) as error:
@@ -54,7 +54,7 @@ class Decryption:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Let the plugins go."""
+        """Close the plugins."""
         await self._at_rest.stop()
 
     async def plain(
@@ -69,17 +69,17 @@ class Decryption:
         root: what the store's own keys begin with, which is part of what was encrypted.
         """
         await self._at_rest.prepare(kv.value for kv in rows if kv.value.startswith(ENCRYPTED))
-        found = []
+        decrypted = []
         for kv in rows:
             if not kv.value.startswith(ENCRYPTED):
-                found.append(kv)
+                decrypted.append(kv)
                 continue
             resource = resource_of(kinds, kv.key)
             try:
-                found.append(kv._replace(value=self._open(kinds, kv, root)))
+                decrypted.append(kv._replace(value=self._open(kinds, kv, root)))
             except TransformError as error:
                 refused[resource, f"encrypted: {error}"] += 1
-        return found
+        return decrypted
 
     def _open(self, kinds: Kinds, kv: KeyValue, root: bytes) -> bytes:
         key_of = kinds.find(kv.key)

@@ -2,8 +2,8 @@
 
     EtcdSource(["https://10.0.0.1:2379"], ClientTls(…)).read(options, progress)
 
-Everything is read at one revision. With a history the changes come by a watch that begins as far
-back as was asked for, or as the store still has them.
+Everything is read at one revision. The history comes by a watch that starts at the requested
+time, or at the oldest revision that the store still has.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _ALL: Final = b"\0"
 _ATTEMPTS: Final = 3
 HISTORY_S: Final = 600.0
 REACH_S: Final = 5.0
-"""Who forks a store that is down learns it so soon."""
+"""The timeout of the first connection, so that forks of a store that is down fail soon."""
 
 
 class EtcdSource(Source):
@@ -56,9 +56,9 @@ class EtcdSource(Source):
 
     @override
     async def read(self, options: ReadOptions, progress: Progress) -> Contents:
-        shown = ",".join(self._endpoints)
+        endpoints = ",".join(self._endpoints)
         revision = _revision(options.at)
-        progress.say(f"connecting to {shown}")
+        progress.say(f"connecting to {endpoints}")
         try:
             async with connect(self._endpoints, self._options) as store:
                 for attempt in range(1, _ATTEMPTS + 1):
@@ -66,10 +66,10 @@ class EtcdSource(Source):
                         return await self._read(store, options, progress, revision)
                     except CompactedError as error:
                         if revision or attempt == _ATTEMPTS:
-                            raise SourceError(f"{shown}: {error}") from error
+                            raise SourceError(f"{endpoints}: {error}") from error
                 raise AssertionError("the last attempt returns or raises")
         except StoreError as error:
-            raise SourceError(f"{shown}: {error}") from error
+            raise SourceError(f"{endpoints}: {error}") from error
 
     async def _read(
         self, store: "Store", options: ReadOptions, progress: Progress, revision: int

@@ -1,9 +1,9 @@
-"""The objects in files of YAML and JSON, with where they stand.
+"""The objects in files of YAML and JSON, with their positions.
 
     for each in manifests([Path("k8s/")], problems): each.obj, each.at      → {…}, "k8s/web.yaml:12"
 
 Directories are read with all below them, links to directories apart, in the order of their names.
-Lists are taken apart. What is no object is a problem of its file: an error where the file was named
+Lists are split. Anything but an object is a problem of its file: an error if the file was named
 itself, and otherwise (values of a chart, a kustomization) left out.
 """
 
@@ -38,7 +38,7 @@ class Manifest(NamedTuple):
 def manifests(paths: Sequence[Path], left_out: list[LeftOut]) -> Iterator[Manifest]:
     """Yield the objects of files and directories; raises SourceError.
 
-    left_out: what directories have that is no object is added.
+    left_out: contents of directories that are not objects are added to it.
     """
     for path in paths:
         if path.is_dir():
@@ -55,19 +55,19 @@ def manifests_of(text: str, name: str) -> Iterator[Manifest]:
 
 
 def _files(directory: Path) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     for parent, directories, names in os.walk(directory):
         directories[:] = sorted(each for each in directories if not each.startswith("."))
-        found += [
+        files += [
             Path(parent) / name
             for name in sorted(names)
             if Path(name).suffix in _SUFFIXES and not name.startswith(".")
         ]
-        if len(found) > FILES_MAX:
+        if len(files) > FILES_MAX:
             raise SourceError(f"{directory}: more than {FILES_MAX} files")
-    if not found:
+    if not files:
         raise SourceError(f"{directory}: no file ends in .yaml, .yml or .json")
-    return found
+    return files
 
 
 def _objects(path: Path, left_out: list[LeftOut] | None) -> Iterator[Manifest]:
@@ -113,9 +113,9 @@ def _parts(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _flattened(value: object, at: str) -> Iterator[Manifest]:
-    """Yield an object, or those of a list; raises SourceError for what is none."""
+    """Yield an object, or those of a list; raises SourceError for anything else."""
     if not isinstance(value, dict):
-        raise SourceError(f"{at}: it is no object")
+        raise SourceError(f"{at}: expected an object")
     kind, api_version = value.get("kind"), value.get("apiVersion")
     if not isinstance(kind, str) or not isinstance(api_version, str) or not kind:
         raise SourceError(f"{at}: it has no apiVersion and kind")
@@ -123,7 +123,7 @@ def _flattened(value: object, at: str) -> Iterator[Manifest]:
     if kind.endswith("List") and (isinstance(items, list) or "items" in value):
         for number, item in enumerate(items or ()):
             if not isinstance(item, dict):
-                raise SourceError(f"{at}: item {number} is no object")
+                raise SourceError(f"{at}: item {number} is not an object")
             if kind != "List":
                 item.setdefault("kind", kind.removesuffix("List"))
                 item.setdefault("apiVersion", api_version)

@@ -2,10 +2,10 @@
 
     ManifestSource([Path("k8s/")]).read(options, progress)
 
-What a cluster has and a manifest lacks is made, always the same of the same files: uids, times,
+What a manifest lacks is generated, always the same for the same files: uids, times,
 revisions, the Namespaces that objects are in, cluster IPs of Services, and the status by which
-definitions are served. What manifests have of that is kept. Of an object that stands twice the
-later one counts. Each is read as the store would read it: what cannot be is an error that names its
+definitions are served. Values in manifests are kept. If an object is written twice, the
+later one counts. Objects are decoded as the store would: an invalid one is an error that names its
 file and line.
 """
 
@@ -48,7 +48,6 @@ class ManifestSource(Source):
     """Files and directories."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
-        """Open nothing yet."""
         self._paths: Final = tuple(paths)
 
     @property
@@ -58,10 +57,10 @@ class ManifestSource(Source):
 
     @override
     async def read(self, options: ReadOptions, progress: Progress) -> Contents:
-        shown = ", ".join(map(str, self._paths))
+        paths = ", ".join(map(str, self._paths))
         if options.at or options.since_s:
-            raise SourceError(f"{shown}: files have no past")
-        progress.say(f"reading {shown}")
+            raise SourceError(f"{paths}: files have no past")
+        progress.say(f"reading {paths}")
         reading = _Reading()
         found: dict[bytes, KeyValue] = {}
         # Definitions first: they say which kinds have namespaces.
@@ -77,7 +76,7 @@ class ManifestSource(Source):
         for kv in rows:
             records.add(kv)
         revision = max(records.last_revision, 1)
-        contents = await records.contents(Origin(KIND, shown), revision, revision, {})
+        contents = await records.contents(Origin(KIND, paths), revision, revision, {})
         contents.left_out = [*reading.left_out, *contents.left_out]
         return contents
 
@@ -91,11 +90,11 @@ class _Reading:
         self.left_out: Final = list[Any]()
 
     def row(self, manifest: Manifest) -> KeyValue:
-        """Return the row of an object; revision 0: it says none."""
+        """Return the row of an object; revision 0: it has none."""
         obj = manifest.obj
         meta = obj["metadata"]
         if not _KIND_NAME.fullmatch(obj["kind"]) or not _VERSION_NAME.fullmatch(obj["apiVersion"]):
-            raise SourceError(f"{manifest.at}: {obj['apiVersion']} {obj['kind']} is no kind")
+            raise SourceError(f"{manifest.at}: unknown kind {obj['apiVersion']} {obj['kind']}")
         prefix, row = self._resource(obj)
         if wrong := check_path_segment(meta["name"]):
             raise SourceError(f"{manifest.at}: metadata.name {meta['name']!r}: {wrong[0]}")
@@ -133,7 +132,7 @@ class _Reading:
         time = format_time(time_s or self._file_time_s())
         addresses = _addresses(self._kinds, rows)
         revision = max((kv.mod_revision for kv in rows), default=0)
-        found = []
+        completed_rows = []
         for kv in sorted(rows, key=lambda kv: kv.key):
             obj = orjson.loads(kv.value)
             changed = obj["metadata"].setdefault("creationTimestamp", time) == time
@@ -144,9 +143,9 @@ class _Reading:
                 revision += 1
                 at = revision
             value = _value(obj) if changed else kv.value
-            found.append(kv._replace(value=value, create_revision=at, mod_revision=at))
-        found.sort(key=lambda kv: (kv.mod_revision, kv.key))
-        return found
+            completed_rows.append(kv._replace(value=value, create_revision=at, mod_revision=at))
+        completed_rows.sort(key=lambda kv: (kv.mod_revision, kv.key))
+        return completed_rows
 
     def _resource(self, obj: Obj) -> tuple[str, Resource | None]:
         """Return the prefix of an object's key, and its row; None: the kind is not known."""
@@ -212,7 +211,7 @@ def _value(obj: Obj) -> bytes:
 
 
 def _activate(namespace: Obj) -> None:
-    """Have a Namespace emptied before it goes, as one that a server made."""
+    """Add the finalizer and phase that a server would, so that it is emptied before it goes."""
     spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
     namespace["spec"] = {"finalizers": ["kubernetes"], **spec}
     namespace["status"] = {"phase": "Active", **status}
@@ -228,7 +227,7 @@ def _encode_strings(secret: Obj) -> None:
 
 
 def _establish(definition: Obj) -> None:
-    """Say of a definition that it is served, if it says nothing of that."""
+    """Add the conditions of a served definition, if it has none."""
     status = definition.get("status") or {}
     spec = definition.get("spec")
     if status.get("acceptedNames", {}).get("plural") or not isinstance(spec, dict):

@@ -22,7 +22,6 @@ class PackSource(Source):
     """A file that `kvstack pack` wrote."""
 
     def __init__(self, path: Path) -> None:
-        """Open nothing yet."""
         self._path: Final = path
 
     @property

@@ -1,11 +1,11 @@
-"""When revisions were: from the notes of our API servers, and from what objects say of themselves.
+"""The times of revisions: from the notes of our API servers, and from times in objects.
 
     times = RevisionTimes()
     times.add_notes(value)        of a key below TIMES
-    times.add(revision, time_s)   of an object that says when it was written
-    times.revision_at(time_s)     the last revision at a time; None: nothing is known that is so old
+    times.add(revision, time_s)   of an object that has the time of its write
+    times.revision_at(time_s)     the last revision at a time; None: the times known are all later
 
-Nodes renew their leases every ten seconds, so that any cluster tells the time of its revisions.
+Nodes renew their leases every ten seconds, so that any cluster shows the times of its revisions.
 """
 
 from bisect import bisect_right, insort
@@ -23,7 +23,7 @@ from kvstore.client.values import KeyValue
 TIMES: Final = PREFIX
 LEASES: Final = b"/registry/leases/"
 _NEWEST_ROWS: Final = 200
-"""So many of the last changed objects are asked for their times."""
+"""The number of recently changed objects whose times are read."""
 _TIMES_OF_CONDITIONS: Final = ("lastTransitionTime", "lastHeartbeatTime", "lastUpdateTime")
 
 
@@ -31,30 +31,29 @@ class RevisionTimes:
     """Pairs of times and revisions."""
 
     def __init__(self) -> None:
-        """Know nothing."""
         self._known: list[tuple[float, int]] = []
 
     def add(self, revision: int, time_s: float) -> None:
-        """Take note that a revision was written at a time."""
+        """Note the time of a revision."""
         insort(self._known, (time_s, revision))
 
     def add_notes(self, value: bytes) -> None:
-        """Take the notes of an API server; what is none is passed over."""
+        """Add the notes of an API server; invalid ones are skipped."""
         try:
             for unix_ms, _, last in orjson.loads(value):
                 self.add(int(last), int(unix_ms) / 1000)
         except (ValueError, TypeError):
-            pass  # the notes only help: what others put there tells nothing
+            pass  # the notes only help: foreign values are skipped
 
     def add_leases(self, kinds: Kinds, rows: Iterable[KeyValue]) -> None:
-        """Take the times of the leases among some rows."""
+        """Add the times of the leases among some rows."""
         for kv in rows:
             if kv.key.startswith(LEASES) and kv.version:
                 for time_s in _times_of_row(kinds, kv):
                     self.add(kv.mod_revision, time_s)
 
     def revision_at(self, time_s: float) -> int | None:
-        """Return the last revision that is known to have been at or before a time."""
+        """Return the last known revision at or before a time."""
         at = bisect_right(self._known, time_s, key=lambda each: each[0])
         return max((revision for _, revision in self._known[:at]), default=None)
 

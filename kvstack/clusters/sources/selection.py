@@ -1,4 +1,4 @@
-"""Which rows belong to some namespaces: their objects, and what belongs to no namespace.
+"""Selects the rows of some namespaces, and cluster-scoped ones.
 
 Of what belongs to none, other Namespaces stay away, and volumes that are bound to claims elsewhere.
 """

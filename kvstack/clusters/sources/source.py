@@ -17,7 +17,7 @@ class SourceError(ConfigError):
 
 
 class TooManyObjectsError(SourceError):
-    """There are more objects than were asked for."""
+    """There are more objects than the limit."""
 
     def __init__(self, objects_max: int, at: str) -> None:
         """at: the object or resource that is one too many."""
@@ -28,31 +28,31 @@ class TooManyObjectsError(SourceError):
 
 
 class ReadOptions(NamedTuple):
-    """What is read."""
+    """What is read, and its limits."""
 
     objects_max: int = OBJECTS_MAX
     namespaces: tuple[str, ...] = ()
-    """Of objects that have one; none: all."""
+    """Of namespaced objects; none: all."""
     has_events: bool = True
     at: str = ""
     """A revision or, of our API servers, a time (RFC 3339); empty: now."""
     since_s: float | None = None
-    """How far back the history goes; 0: there is none; None: what the source has at hand."""
+    """How far back the history goes; 0: none; None: what the source has without extra reads."""
     encryption_config: str = ""
     """The file of an EncryptionConfiguration; empty: what is encrypted is left out."""
     etcd_prefix: str = "/registry"
 
 
 class Progress(Protocol):
-    """Is told what a long step does."""
+    """Shows the progress of long steps."""
 
     def say(self, text: str) -> None:
-        """Show what is done now, in place of what was shown before."""
+        """Replace the line of progress."""
         ...
 
 
 class Silent:
-    """Shows nothing."""
+    """Shows no progress."""
 
     def say(self, text: str) -> None:
         """Drop it."""
@@ -63,7 +63,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What forks of it are named after: a context, or the name of a file."""
+        """The name of forks of it: a context, or the name of a file."""
         ...
 
     async def read(self, options: ReadOptions, progress: Progress) -> Contents:
@@ -72,4 +72,4 @@ class Source(Protocol):
 
 
 EVERY_OBJECTS: Final = 500
-"""After how many objects progress is told again."""
+"""The number of objects after which progress is shown again."""

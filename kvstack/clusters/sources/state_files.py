@@ -26,7 +26,6 @@ class StateFileSource(Source):
     """A database file or a data directory."""
 
     def __init__(self, path: Path) -> None:
-        """Open nothing yet."""
         self._path: Final = path
 
     @property

@@ -1,4 +1,4 @@
-"""Contents from the records of a store: its live keys, and what they replaced.
+"""Contents from the records of a store: its live keys, and earlier versions.
 
     records = StoreRecords(options, progress)
     for kv in …: records.add(kv)          in the order of revisions, or each live key once
@@ -52,7 +52,7 @@ class StoreRecords:
     """Takes the records of one store."""
 
     def __init__(self, options: ReadOptions, progress: Progress) -> None:
-        """Hold nothing yet; SourceError for rules of encryption that cannot be used."""
+        """Raises SourceError for an invalid encryption configuration."""
         self._options: Final = options
         self._progress: Final = progress
         self._decryption: Final = (
@@ -62,7 +62,7 @@ class StoreRecords:
         self._root: Final = f"/{prefix}/".encode() if prefix else b"/"
         self._live: dict[bytes, KeyValue] = {}
         self._replaced: list[tuple[int, KeyValue]] = []
-        """Records that are not live any more, each with the revision that ended it."""
+        """Records that are not live, each with the revision that ended it."""
         self._times: Final = RevisionTimes()
         self._unread: set[GroupResource] = set()
         self._count = 0
@@ -70,7 +70,7 @@ class StoreRecords:
         """The greatest revision of a record so far, whatever its key."""
 
     def add(self, kv: KeyValue) -> None:
-        """Take a record; TooManyObjectsError."""
+        """Add a record; TooManyObjectsError."""
         self.last_revision = max(self.last_revision, kv.mod_revision)
         self._count += 1
         if not self._count % EVERY_OBJECTS:
@@ -101,7 +101,7 @@ class StoreRecords:
     ) -> Contents:
         """Return what was taken.
 
-        readable_from: the first revision whose state the records tell. leases: those of the store
+        readable_from: the first revision whose state the records show. leases: those of the store
         and their TTLs; empty: they are not known.
         """
         rows = [self._live[key] for key in sorted(self._live)]
@@ -111,9 +111,9 @@ class StoreRecords:
         old = [kv for ended_at, kv in self._replaced if ended_at > first]
         old.sort(key=attrgetter("mod_revision", "key"))
         rows, old = await self._plain(kinds, rows, old, left_out)
-        known = {**leases, EVENT_LEASE: EVENT_TTL_S}
+        ttls = {**leases, EVENT_LEASE: EVENT_TTL_S}
         rows, old = (
-            _leased(of_namespaces(kinds, each, self._options.namespaces), known)
+            _leased(of_namespaces(kinds, each, self._options.namespaces), ttls)
             for each in (rows, old)
         )
         left_out += _unserved(kinds, rows)
@@ -126,7 +126,7 @@ class StoreRecords:
             left_out,
             History(first, old) if first < revision else None,
             frozenset(self._unread),
-            {lease: ttl_s for lease, ttl_s in known.items() if lease in used},
+            {lease: ttl_s for lease, ttl_s in ttls.items() if lease in used},
         )
 
     def _first_revision(
@@ -149,8 +149,8 @@ class StoreRecords:
         first = self._times.revision_at(time_s - since_s)
         if first is None or first < readable_from:
             if readable_from == 1:
-                return readable_from  # nothing was given up
-            why = f"the store has given up what was before revision {readable_from}"
+                return readable_from  # nothing was lost
+            why = f"the store is compacted before revision {readable_from}"
             left_out.append(LeftOut("history", why))
             return readable_from
         return first
@@ -181,7 +181,7 @@ class StoreRecords:
 
 
 def _unserved(kinds: Kinds, rows: Iterable[KeyValue]) -> list[LeftOut]:
-    """Return the kinds of rows that nobody here can read."""
+    """Return the unknown kinds of rows."""
     unknown = Counter(resource_of(kinds, kv.key) for kv in rows if kinds.find(kv.key) is None)
     found = [LeftOut(what, UNKNOWN, number) for what, number in sorted(unknown.items())]
     return found + [
@@ -191,7 +191,7 @@ def _unserved(kinds: Kinds, rows: Iterable[KeyValue]) -> list[LeftOut]:
 
 
 def _leased(rows: Iterable[KeyValue], leases: Mapping[int, int]) -> list[KeyValue]:
-    """Return rows that name no lease but those that are known; Events always end."""
+    """Return rows without unknown leases; Events always have one."""
     return ending_events(
         kv if not kv.lease or kv.lease in leases else kv._replace(lease=0) for kv in rows
     )

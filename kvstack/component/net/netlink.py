@@ -1,4 +1,4 @@
-"""Interfaces, addresses and routes, as the kernel is asked for them (rtnetlink).
+"""Interfaces, addresses and routes of the kernel (rtnetlink).
 
     with Netlink() as links:            of the namespace in which it is made, in whatever thread
         links.add_bridge("kv-1", mac)
@@ -45,7 +45,7 @@ _NO_DETECTION: Final = 2
 _NO_ROUTE: Final = 0x200
 """Flag of an address that makes no route."""
 NODE_ROUTE: Final = 75
-"""The protocol of routes to pods of other nodes, by which they are told from all others."""
+"""The protocol of routes to pods of other nodes, which identifies them."""
 SERVICE_ROUTE: Final = 76
 """The protocol of local routes for ranges of cluster IPs."""
 
@@ -73,7 +73,7 @@ class Route(NamedTuple):
     """Number of the interface."""
     gateway: IPv4Address | None = None
     protocol: int = 0
-    """Who made it."""
+    """The protocol of the route: who added it."""
 
 
 class Route6(NamedTuple):
@@ -103,7 +103,7 @@ class Netlink:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Speak no more."""
+        """Close the socket."""
         self._socket.close()
 
     def links(self) -> list[Link]:
@@ -188,11 +188,11 @@ class Netlink:
         self._change_link(_NEW_LINK, name, size + kind, _CREATE | _EXCLUSIVE)
 
     def set_up(self, name: str) -> None:
-        """Let an interface work."""
+        """Set an interface up."""
         self._change_link(_NEW_LINK, name, b"", 0, is_up=True)
 
     def delete(self, name: str) -> None:
-        """Take an interface away if it is there.
+        """Delete an interface if it exists.
 
         A pair goes without being deleted when the namespace of one of the two ends, at any time.
         """
@@ -217,7 +217,7 @@ class Netlink:
         self.ask(_NEW_ADDRESS, _ACK | _CREATE, body)
 
     def delete_address(self, name: str, address: Interface) -> None:
-        """Take an address from an interface."""
+        """Delete an address of an interface."""
         kind, length = _KINDS[address.version], address.network.prefixlen
         body = _ADDRESS_HEAD.pack(kind, length, 0, 0, self.index(name))
         self.ask(_DELETE_ADDRESS, _ACK, body + attribute(2, address.ip.packed))
@@ -242,7 +242,7 @@ class Netlink:
         for each in self.links():
             if each.name == name:
                 return each.number
-        raise OSError(f"there is no interface {name}")
+        raise OSError(f"interface {name} does not exist")
 
     def _change_link(
         self, kind: int, name: str, attributes: bytes, flags: int, *, is_up: bool = False
@@ -257,19 +257,19 @@ class Netlink:
         self._number += 1
         length = _HEAD.size + len(body)
         self._socket.send(_HEAD.pack(length, kind, _REQUEST | flags, self._number, 0) + body)
-        found: list[bytes] = []
+        replies: list[bytes] = []
         while True:
             for got, number, payload in _messages(self._socket.recv(_BUFFER)):
                 if number != self._number:
                     continue
                 if got == _DONE:
-                    return found
+                    return replies
                 if got == _ERROR:
                     code = -struct.unpack_from("=i", payload)[0]
                     if code:
                         raise OSError(code, os.strerror(code))
-                    return found
-                found.append(payload)
+                    return replies
+                replies.append(payload)
 
 
 def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:

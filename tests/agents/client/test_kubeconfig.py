@@ -54,7 +54,7 @@ def test_of_several_files_the_first_that_has_a_name_counts(tmp_path: Path) -> No
     assert (files.contexts, files.current) == (["x", "y"], "x")
     assert files.cluster().namespace == "shop"
     assert files.cluster("y").credentials.token == "first"
-    with pytest.raises(KubeconfigError, match="there is no context 'z'"):
+    with pytest.raises(KubeconfigError, match="context 'z' does not exist"):
         files.cluster("z")
 
 
@@ -88,8 +88,8 @@ def test_a_program_gives_credentials_where_that_is_allowed(tmp_path: Path) -> No
     ("script", "message"),
     [
         ("exit 3", "ended with exit code 3"),
-        ("echo no", "printed no JSON"),
-        ("echo '{}'", "printed no ExecCredential with a status"),
+        ("echo no", "did not print JSON"),
+        ("echo '{}'", "did not print an ExecCredential with a status"),
         ('echo \'{"kind": "ExecCredential", "status": {}}\'', "neither a token nor"),
         ("head -c 2000000 /dev/zero", "printed more than 1048576 bytes"),
     ],

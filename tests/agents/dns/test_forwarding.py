@@ -163,7 +163,10 @@ def test_an_answer_is_asked_once_and_grows_old() -> None:
         assert sent.flags == dns.flags.RD
         assert sent.edns == 0
         query = make_query("www.example.com", "A")
-        prepared, _ = server.forwarder.known(Question(wire_name("www.example.com"), 1)) or (None, 0)
+        prepared, _ = server.forwarder.cached(Question(wire_name("www.example.com"), 1)) or (
+            None,
+            0,
+        )
         assert prepared is not None
         asked = read(query.to_wire())
         assert asked is not None

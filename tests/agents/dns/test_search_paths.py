@@ -66,7 +66,7 @@ class Others:
         assert question
         return False
 
-    def known(self, question: Question) -> tuple[PreparedAnswer, int] | None:
+    def cached(self, question: Question) -> tuple[PreparedAnswer, int] | None:
         kept = self._kept.get(question)
         return None if kept is None else (kept, 0)
 

@@ -201,10 +201,10 @@ def test_registrations_that_cannot_be_meant(tmp_path: Path) -> None:
     async def story(_cluster: TestCluster, _here: Node, plugin: Plugin) -> None:
         for wrong, text in (
             ({"version": "v1alpha1"}, "v1beta1 is known"),
-            ({"resource_name": "cpu"}, "no name of an extended resource"),
-            ({"resource_name": "kubernetes.io/a"}, "no name of an extended resource"),
-            ({"endpoint": "../../etc/x"}, "no name of a socket"),
-            ({"endpoint": "kubelet.sock"}, "no name of a socket"),
+            ({"resource_name": "cpu"}, "not a valid name of an extended resource"),
+            ({"resource_name": "kubernetes.io/a"}, "not a valid name of an extended resource"),
+            ({"endpoint": "../../etc/x"}, "not a valid name of a socket"),
+            ({"endpoint": "kubelet.sock"}, "not a valid name of a socket"),
         ):
             with pytest.raises(grpc.aio.AioRpcError, match=text):
                 await register(plugin.directory, **wrong)

@@ -31,7 +31,7 @@ def test_only_what_is_requested_is_read_whole() -> None:
     ["{}", "1a 2", 'a{x="1"', 'a{x="1"y="2"} 3', "a{x=1} 2", "a one", "a 1 2 3", "a", 'a{x="\\'],
 )
 def test_what_is_no_sample_is_refused_with_its_line(line: str) -> None:
-    with pytest.raises(ReadingError, match="line 2 is no sample"):
+    with pytest.raises(ReadingError, match="line 2 is not a sample"):
         list(read(f"ok 1\n{line}\n"))
 
 

@@ -51,7 +51,7 @@ def test_a_page_of_a_kubelet() -> None:
 
 @pytest.mark.parametrize("value", ["NaN", "-1", "+Inf", "1e30"])
 def test_amounts_that_are_none_are_refused(value: str) -> None:
-    with pytest.raises(ReadingError, match="which is no amount"):
+    with pytest.raises(ReadingError, match="which is not a valid amount"):
         read_resource_page(f"node_memory_working_set_bytes {value}\n", 0)
 
 

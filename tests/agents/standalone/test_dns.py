@@ -114,7 +114,7 @@ def test_as_its_own_user_it_makes_the_service_and_gives_way_to_coredns(tmp_path:
             made = await eventually(lambda: services.get("kube-system/kube-dns"))
             assert made["spec"]["clusterIP"] == "10.0.0.10"
             lines = await eventually(lambda: [f for m, f in cluster.log.of("info")
-                                              if m == "DNS answers"])  # fmt: skip
+                                              if m == "DNS is serving"])  # fmt: skip
             port = lines[0]["port"]
             assert isinstance(port, int)
             name = "kube-dns.kube-system.svc.cluster.local"

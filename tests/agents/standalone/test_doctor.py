@@ -57,7 +57,7 @@ def test_a_data_directory_that_is_a_file(examined: Examined, tmp_path: Path) -> 
     file.touch()
     code, found = examined(f"data-dir={file}")
     assert code == 1
-    assert found["data directory"]["consequence"] == f"{file} is no directory"
+    assert found["data directory"]["consequence"] == f"{file} is not a directory"
 
 
 def test_a_machine_that_enforces_no_policies() -> None:
@@ -73,7 +73,7 @@ def test_a_data_directory_that_cannot_be_written(examined: Examined, tmp_path: P
     tmp_path.chmod(0o500)
     code, found = examined()
     assert code == 1
-    assert found["data directory"]["consequence"] == f"{tmp_path} cannot be written"
+    assert found["data directory"]["consequence"] == f"{tmp_path} is not writable"
 
 
 def test_a_data_directory_that_others_may_read(examined: Examined, tmp_path: Path) -> None:

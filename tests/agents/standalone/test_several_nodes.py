@@ -164,7 +164,7 @@ def test_who_may_join(tmp_path: Path) -> None:
             return found.stderr
 
         assert "--token is needed" in refused()
-        assert "--discovery-token-ca-cert-hash is needed" in refused(f"--token={token}")
+        assert "--discovery-token-ca-cert-hash is required" in refused(f"--token={token}")
         other = f"--discovery-token-ca-cert-hash=sha256:{'0' * 64}"
         assert "this is another cluster" in refused(f"--token={token}", other)
         own = f"--discovery-token-ca-cert-hash={pin}"

@@ -89,7 +89,7 @@ def test_hollow_nodes_are_counted_or_named() -> None:
         (["--log-level=loud"], "--log-level loud: one of debug, info, warn"),
         (
             ["--cluster-cidr=10.7.0.0/16", "--without=node,controllers"],
-            "--cluster-cidr 10.7.0.0/16: nothing uses it with --without controllers,node",
+            "--cluster-cidr 10.7.0.0/16: it has no effect with --without controllers,node",
         ),
     ],
 )

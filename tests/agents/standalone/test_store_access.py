@@ -98,13 +98,13 @@ def test_the_directory_of_the_socket_is_for_its_owner_alone(tmp_path: Path) -> N
 def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "run").symlink_to(tmp_path / "theirs")
-    with pytest.raises(ConfigError, match="no directory of this user"):
+    with pytest.raises(ConfigError, match="not a directory of this user"):
         make_directory(tmp_path / "run" / "etcd.sock")
     if os.geteuid() == 0:
         (tmp_path / "run").unlink()
         (tmp_path / "run").mkdir()
         os.chown(tmp_path / "run", 65534, 65534)
-        with pytest.raises(ConfigError, match="no directory of this user"):
+        with pytest.raises(ConfigError, match="not a directory of this user"):
             make_directory(tmp_path / "run" / "etcd.sock")
 
 

@@ -210,7 +210,7 @@ def test_what_is_named_or_looks_like_a_secret_is_not_shown() -> None:
     found = of_one(before, after)
     text = as_text(found) + as_json(found)
     assert secret not in text
-    assert "env[DB_PASSWORD].value is another" in text
+    assert "env[DB_PASSWORD].value differs" in text
     assert "metadata.annotations.note" in text
 
 

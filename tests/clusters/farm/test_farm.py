@@ -212,7 +212,7 @@ def test_one_that_goes_by_the_machines_clock_has_none_to_advance(farm: Farm) -> 
         ({"clock": "sun"}, 422, "clock 'sun'"),
         ({"seed": -1}, 422, "seed -1"),
         ({"owner": 1 << 40}, 422, "owner"),
-        ([], 400, "no object of JSON"),
+        ([], 400, "not a JSON object"),
     ],
 )
 def test_what_cannot_be_is_named(farm: Farm, body: Any, code: int, said: str) -> None:
@@ -229,7 +229,7 @@ def test_what_is_not_there(farm: Farm) -> None:
         ("PUT", "/clusters"),
     ):
         body = {"rate": 1} if method == "POST" else None
-        assert "there is no" in farm.call(method, path, body, code=404)["error"]
+        assert "does not exist" in farm.call(method, path, body, code=404)["error"]
 
 
 def test_they_end_with_their_time_their_owner_and_above_the_limit(farm: Farm) -> None:
@@ -309,7 +309,7 @@ def _status(request: urllib.request.Request) -> int:
         (("--listen", "0.0.0.0:80"), "--listen 0.0.0.0:80"),
         (("--max-clusters", "0"), "--max-clusters 0: 1 to 1000"),
         (("--nodes", "-1"), "--nodes -1"),
-        (("--contents", "none.kvs"), "there is no such file"),
+        (("--contents", "none.kvs"), "file does not exist"),
         (("--prepare", "false"), "it ended with code 1"),
         (("--prepare", "no-such-program"), "No such file"),
     ],

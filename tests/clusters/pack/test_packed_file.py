@@ -136,7 +136,7 @@ def test_damage_is_named(packed: Path) -> None:
         ({SEGMENT: None}, r"objects/00000\.msgpack is missing"),
         ({"about_json": None}, r"about\.json is missing"),
         ({"about_json": b"{"}, r"about\.json: "),
-        ({"about_json": b"{}"}, "it is no packed cluster"),
+        ({"about_json": b"{}"}, "not a packed cluster"),
         ({"about_json": json.dumps({**about, "version": 2})}, "this program reads"),
         ({"about_json": json.dumps({**about, "revision": None})}, r"about\.json"),
         ({"about_json": json.dumps({**about, "segments": [1]})}, r"about\.json"),

@@ -77,7 +77,7 @@ def test_a_job_that_was_due_is_not_made_by_the_change(due_soon: Contents) -> Non
     assert "not shown: " in table
     assert report.came >= 3  # the CronJob's status, the Job and its pod
     document = json.loads(as_json(report))
-    assert document["by_themselves"] == report.came
+    assert document["unrelated"] == report.came
     assert document["counts"]["made"] == 5  # a ReplicaSet and its pods
 
 
@@ -99,7 +99,7 @@ def test_what_does_not_come_any_more_is_named(due_soon: Contents) -> None:
     report = report_of(plan(due_soon, applied(f"{suspended}---\n{slow_rollout()}"), SLOW))
     assert len(report.prevented) == 1
     assert report.prevented[0].startswith("job shop/soon-")
-    assert f"not any more: {report.prevented[0]}\n" in as_table(report)
+    assert f"prevented: {report.prevented[0]}\n" in as_table(report)
 
 
 def test_the_same_schedule_with_another_image_is_yours_alone(due_soon: Contents) -> None:

@@ -303,7 +303,7 @@ def test_a_server_without_a_past_says_so(
 
     monkeypatch.setattr(routing, "_AT", "/nowhere/")
     for options in ({"at": "2026-01-01T00:00:00Z"}, {"since_s": 12345.0}):
-        with pytest.raises(SourceError, match="does not tell what it was at a time"):
+        with pytest.raises(SourceError, match="does not show its past state"):
             read(source, **options)
 
 

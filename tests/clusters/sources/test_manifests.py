@@ -127,7 +127,7 @@ def test_directories_and_their_definitions(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("a: 1\n", r"m\.yaml:1: it has no apiVersion and kind"),
-        ("- a\n", r"m\.yaml:1: it is no object"),
+        ("- a\n", r"m\.yaml:1: expected an object"),
         ("# c\n---\na: [\n", r"m\.yaml:3: .*line 1"),
         ("kind: Pod\napiVersion: v1\nmetadata: {}\n", r"m\.yaml:1: Pod has no metadata.name"),
         (
@@ -152,7 +152,7 @@ def test_directories_and_their_definitions(tmp_path: Path) -> None:
             + "'}\n",
             r"m\.yaml:1: resourceVersion 9+ is above",
         ),
-        ("kind: List\napiVersion: v1\nitems: [1]\n", r"m\.yaml:1: item 0 is no object"),
+        ("kind: List\napiVersion: v1\nitems: [1]\n", r"m\.yaml:1: item 0 is not an object"),
     ],
 )
 def test_what_cannot_be_is_named(tmp_path: Path, text: str, message: str) -> None:

@@ -1,4 +1,4 @@
-"""Signs requests for certificates with the key of an authority.
+"""Signs certificate signing requests with the key of an authority.
 
 Subject, other names and key are the request's; usages and times are the caller's. The serial number
 is a hash of what is signed and for whom, so that the same is never issued twice under two numbers.
@@ -61,7 +61,7 @@ class Authority:
     """A certificate with its key."""
 
     def __init__(self, certificate: bytes, key: bytes) -> None:
-        """Read both in PEM; raises AuthorityError."""
+        """Load both from PEM; raises AuthorityError."""
         try:
             self._certificate = x509.load_pem_x509_certificate(certificate)
             private = load_pem_private_key(key, None)

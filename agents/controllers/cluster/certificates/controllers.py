@@ -50,7 +50,7 @@ _SERVICE_ACCOUNT: Final = "certificate-controller"
 _BACK_OFF: Final = BackOff(base_s=0.2, max_s=1000.0)
 _GROUP: Final = "certificates.k8s.io"
 _READY_S: Final = 10.0
-"""When a request that a Ready node holds up is looked at again."""
+"""The interval of checks of a request that a Ready node blocks."""
 _SHORTEST_S: Final = 600.0
 _HOUR_S: Final = 3600.0
 _DAY_S: Final = 86400.0
@@ -58,7 +58,7 @@ _APPROVALS: Final = (
     ("selfnodeclient", "Auto approving self kubelet client certificate after SubjectAccessReview."),
     ("nodeclient", "Auto approving kubelet client certificate after SubjectAccessReview."),
 )
-"""Permissions that are asked for, in order, and what is then said."""
+"""The permissions that are checked, in order, and the message of the approval."""
 
 
 class UnreadableRequestError(Exception):
@@ -66,7 +66,7 @@ class UnreadableRequestError(Exception):
 
 
 class _RequestController(BaseController):
-    """What the approver and the signer have in common."""
+    """The common part of the approver and the signer."""
 
     back_off = _BACK_OFF
 
@@ -78,8 +78,8 @@ class _RequestController(BaseController):
 class Approver(_RequestController):
     """Approves kubelets' requests for client certificates.
 
-    Of a node that is Ready, the node itself alone gets another: whoever has a token by which
-    machines join would else become any node, and read its Secrets. Upstream approves that.
+    Only the node itself gets another one while it is Ready: otherwise anybody with a bootstrap
+    token could become any node, and read its Secrets. Upstream approves that.
     """
 
     reads: Sequence[ResourceType] = (NODES,)
@@ -156,14 +156,14 @@ class Signer(_RequestController):
         yield from do(Update(CERTIFICATE_SIGNING_REQUESTS, wanted, "status"))
         return None
 
-    def _duration(self, wanted_s: float | None) -> float:
-        if wanted_s is None or wanted_s > self._duration_s:
+    def _duration(self, requested_s: float | None) -> float:
+        if requested_s is None or requested_s > self._duration_s:
             return self._duration_s
-        return max(wanted_s, _SHORTEST_S)
+        return max(requested_s, _SHORTEST_S)
 
 
 class Cleaner(Sweep):
-    """Deletes requests that nobody needs."""
+    """Deletes old requests."""
 
     period_s = 3600.0
 
@@ -202,7 +202,7 @@ def _parsed(obj: Object) -> requests.Request:
 
 def _review(spec: Object, subresource: str) -> Create:
     """Return the question whether a request's user may have it approved."""
-    asked = {
+    review = {
         "user": spec.get("username", ""),
         "uid": spec.get("uid", ""),
         "groups": spec.get("groups") or [],
@@ -218,7 +218,7 @@ def _review(spec: Object, subresource: str) -> Create:
     body = {
         "apiVersion": SUBJECT_ACCESS_REVIEWS.api_version,
         "kind": SUBJECT_ACCESS_REVIEWS.kind,
-        "spec": asked,
+        "spec": review,
     }
     return Create(SUBJECT_ACCESS_REVIEWS, "", body)
 
@@ -271,7 +271,7 @@ def _has_ended(certificate: str, now_s: float) -> bool:
     try:
         found = x509.load_pem_x509_certificate(base64.b64decode(certificate))
     except ValueError:
-        return False  # what is no certificate does not end
+        return False  # an invalid certificate does not expire
     return found.not_valid_after_utc.timestamp() < now_s
 
 

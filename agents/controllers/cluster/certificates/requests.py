@@ -1,4 +1,4 @@
-"""What signers of the control plane demand of requests for certificates.
+"""What the control plane's signers require of certificate signing requests.
 
 problem(request, signer, usages)   → "" or why the signer does not sign
 """
@@ -23,7 +23,7 @@ LEGACY: Final = "kubernetes.io/legacy-unknown"
 
 _NODES: Final = "system:nodes"
 NODE_PREFIX: Final = "system:node:"
-"""Of the names of nodes as users."""
+"""The prefix of the user names of nodes."""
 _SIGNATURE: Final = "digital signature"
 _ENCIPHERMENT: Final = "key encipherment"
 _CLIENT_AUTH: Final = "client auth"
@@ -82,14 +82,14 @@ def _usage_problem(usages: frozenset[str], auth: str) -> str:
 def _kubelet_client_problem(request: Request, usages: frozenset[str]) -> str:
     if _subject(request, NameOID.ORGANIZATION_NAME) != [_NODES]:
         return "subject organization is not system:nodes"
-    for kind, told in (
+    for kind, problem in (
         (x509.DNSName, "DNS subjectAltNames are not allowed"),
         (x509.RFC822Name, "email subjectAltNames are not allowed"),
         (x509.IPAddress, "IP subjectAltNames are not allowed"),
         (x509.UniformResourceIdentifier, "URI subjectAltNames are not allowed"),
     ):
         if _has(request, kind):
-            return told
+            return problem
     return _name_problem(request) or _usage_problem(usages, _CLIENT_AUTH)
 
 

@@ -1,1 +1,1 @@
-"""Garbage collection: who owns whom, and what goes when owners go."""
+"""Garbage collection by owner references."""

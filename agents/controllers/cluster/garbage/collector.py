@@ -1,4 +1,4 @@
-"""The garbage collector: deletes what has lost all of its owners, and lets go what owners leave.
+"""The garbage collector: deletes objects without owners, and orphans dependents.
 
     discovery ─► watches of all resources ─► graph ─► keys ─► live reads ─► delete or patch
 
@@ -59,7 +59,7 @@ _Change: TypeAlias = Callable[[Sequence[Object]], list[Object]]
 _DISCOVERY: Final = "discovery"
 _DISCOVERY_S: Final = 30.0
 _AFTER_DEFINITION_S: Final = 1.0
-"""How long a changed definition takes until it is served."""
+"""The time until a changed definition is served."""
 _IGNORED: Final = frozenset((("", "events"), ("events.k8s.io", "events")))
 _UNSUPPORTED: Final = 415
 _FINALIZER_TRIES: Final = 5
@@ -70,11 +70,11 @@ class _AbsentError(Exception):
 
 
 class _NeverCollectedError(Exception):
-    """An object of the cluster claims an owner in a namespace, or nobody knows of its owner."""
+    """An object claims an owner in another namespace, or its owner cannot be determined."""
 
 
 class _UnknownKindError(Exception):
-    """Nothing of this kind is served."""
+    """No resource of this kind is served."""
 
 
 class _References(NamedTuple):
@@ -86,12 +86,12 @@ class _References(NamedTuple):
 
 
 class GarbageCollector(BaseController):
-    """Deletes what nobody owns any more."""
+    """Deletes objects whose owners are gone."""
 
     workers = 20
 
     def __init__(self, unread_kinds: frozenset[tuple[str, str]] = frozenset()) -> None:
-        """Know nothing yet.
+        """Starts without a graph.
 
         unread_kinds: groups and resources of a copied cluster whose objects could not be copied. An
         owner of such a kind is never taken as gone.
@@ -112,7 +112,7 @@ class GarbageCollector(BaseController):
 
     @override
     def initial_keys(self) -> Sequence[Key]:
-        """Begin with discovery."""
+        """Start with discovery."""
         return (_DISCOVERY,)
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
@@ -201,7 +201,7 @@ class GarbageCollector(BaseController):
     def _release_owner(
         self, node: Node, resource: ResourceType
     ) -> Generator[Step, list[Outcome], None]:
-        """Let an owner go that no dependent blocks, or have those looked at that do."""
+        """Remove the finalizer of an owner without blocking dependents, or enqueue those."""
         blocking = node.blocking_dependents()
         if not blocking:
             yield from self._remove_finalizer(node.identity, resource, FOREGROUND)
@@ -328,7 +328,7 @@ class GarbageCollector(BaseController):
     def _patch_references(
         self, node: Node, resource: ResourceType, strategic: Sequence[Object], change: _Change
     ) -> Generator[Step, list[Outcome], None]:
-        """Change references with the one patch, or with the other where that is not supported."""
+        """Change references with the first patch, or with the second where it is unsupported."""
         [outcome] = yield [_strategic(node.identity, resource, strategic)]
         if outcome.code == _UNSUPPORTED:
             yield from self._merge(node.identity, resource, change)

@@ -1,4 +1,4 @@
-"""Who owns whom, as owner references of all objects say.
+"""The graph of owner references of all objects.
 
     keys = graph.take(PODS, old, new)       a change; keys of nodes to be looked at
     keys = graph.take_absence(identity)     the server has no object of that name and uid
@@ -33,7 +33,7 @@ _ALTERNATE_S: Final = 1.0
 
 
 class Identity(NamedTuple):
-    """What tells an object from all others."""
+    """The identity of an object."""
 
     kind: str
     api_version: str
@@ -92,7 +92,7 @@ class AbsentOwners:
         self._known: OrderedDict[Identity, None] = OrderedDict()
 
     def add(self, identity: Identity) -> None:
-        """Remember one."""
+        """Add an identity."""
         self._known[identity] = None
         self._known.move_to_end(identity)
         if len(self._known) > _ABSENT_MAX:
@@ -114,7 +114,7 @@ class Graph:
         self.absent = AbsentOwners()
 
     def take(self, resource: ResourceType, old: Object | None, new: Object | None) -> Iterator[Key]:
-        """Take a change of an object; give the keys to look at."""
+        """Apply a change of an object; yield the keys to process."""
         obj = new or old or {}
         identity = _identity_of(resource, obj)
         node = self.nodes.get(identity.uid)
@@ -139,7 +139,7 @@ class Graph:
         yield from self._transitions(node, old, new)
 
     def take_absence(self, identity: Identity) -> Iterator[Key]:
-        """Take that the server has no such object; give the keys to look at."""
+        """Record that the server has no such object; yield the keys to process."""
         node = self.nodes.get(identity.uid)
         if node is None:
             return

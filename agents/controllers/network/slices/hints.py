@@ -1,4 +1,4 @@
-"""Hints of endpoints: for which zones or nodes each is meant.
+"""Topology hints of endpoints: the zones and nodes that should use each.
 
     trafficDistribution: PreferClose, PreferSameZone   each ready endpoint is for its own zone
     trafficDistribution: PreferSameNode                and for its own node
@@ -44,7 +44,7 @@ _DISABLED: Final = "Topology Aware Hints has been disabled"
 
 
 class HintEvent(NamedTuple):
-    """What is told of the automatic mode."""
+    """An event about the automatic mode."""
 
     type: str
     reason: str
@@ -52,7 +52,7 @@ class HintEvent(NamedTuple):
 
 
 class _Share(NamedTuple):
-    """What a zone gets."""
+    """The endpoints of a zone."""
 
     least: int
     most: int
@@ -64,7 +64,7 @@ class _UnfitError(Exception):
 
 
 def is_automatic(service: Object) -> bool:
-    """Whether an annotation asks for the automatic mode; the older one counts first."""
+    """Whether an annotation enables the automatic mode; the older one counts first."""
     annotations = service["metadata"].get("annotations") or {}
     for name in _AUTO_ANNOTATIONS:
         if name in annotations:
@@ -209,15 +209,15 @@ def _share_out(changes: Changes, unchanged: list[Object], ratios: Mapping[str, f
         map(_is_ready, (each for found in everything for each in found.get("endpoints") or ()))
     )
     shares = _shares(ratios, count)
-    given: dict[str, int] = {}
+    hinted_by_zone: dict[str, int] = {}
     moved: list[Object] = []
     for each in unchanged:
-        known = _known_hints(each, given, shares)
+        known = _known_hints(each, hinted_by_zone, shares)
         if known is None:
             moved.append({**each, "endpoints": list(each.get("endpoints") or ())})
             continue
         for zone, number in known.items():
-            given[zone] = given.get(zone, 0) + number
+            hinted_by_zone[zone] = hinted_by_zone.get(zone, 0) + number
     changed = [*changes.create, *changes.update, *moved]
     for each in changed:
         for endpoint in each["endpoints"]:
@@ -225,11 +225,11 @@ def _share_out(changes: Changes, unchanged: list[Object], ratios: Mapping[str, f
                 zone = endpoint.get("zone")
                 if not zone:
                     raise _UnfitError(_NO_ZONE)
-                given[zone] = given.get(zone, 0) + 1
-    if not given:
+                hinted_by_zone[zone] = hinted_by_zone.get(zone, 0) + 1
+    if not hinted_by_zone:
         raise _UnfitError("No hints allocated for zones")
     changes.update += moved
-    gives, takes = _transfers(shares, given)
+    gives, takes = _transfers(shares, hinted_by_zone)
     for each in changed:
         each["endpoints"] = [
             _for_zone(endpoint, gives, takes) if _is_ready(endpoint) else endpoint

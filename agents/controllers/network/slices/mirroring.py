@@ -1,4 +1,4 @@
-"""Mirroring: EndpointSlices of Endpoints that somebody else writes for a service.
+"""Mirroring: EndpointSlices of Endpoints that others write for a service.
 
     Endpoints of a service without a selector ─► a slice for each subset and address family
 
@@ -89,14 +89,14 @@ class Mirroring(BaseController):
         self, endpoints: Object, slices: Sequence[Object]
     ) -> Generator[Step, list[Outcome], None]:
         desired, ports, warnings = self._desired_slices(endpoints)
-        known: dict[_SliceKey, list[Object]] = {}
+        slices_by_key: dict[_SliceKey, list[Object]] = {}
         for each in slices:
             key = _slice_key(each["addressType"], each.get("ports") or ())
-            known.setdefault(key, []).append(each)
+            slices_by_key.setdefault(key, []).append(each)
         yield [Record(endpoints, "Warning", *warning) for warning in warnings]
         changes = Changes()
         for key, found in desired.items():
-            existing = known.pop(key, [])
+            existing = slices_by_key.pop(key, [])
             if not found:
                 changes.delete += existing
                 continue
@@ -108,7 +108,7 @@ class Mirroring(BaseController):
                 changes.update.append(renamed(new, existing[0]))
             else:
                 changes.create.append(new)
-        for rest in known.values():
+        for rest in slices_by_key.values():
             changes.delete += rest
         changes.update = [_without_prefix(each) for each in changes.update]
         changes.recycle(lambda _: True)
@@ -192,7 +192,7 @@ def _port(port: Object) -> Object:
 
 
 def _endpoint(address: Object, *, is_ready: bool) -> tuple[str, Object] | None:
-    """Return family and endpoint of an address; None: it is no address."""
+    """Return family and endpoint of an address; None: it is not an address."""
     try:
         ip = ipaddress.ip_address(address["ip"])
     except ValueError:
@@ -209,7 +209,7 @@ def _copied(annotations: dict[str, str] | None) -> dict[str, str]:
 
 
 def _is_current(each: Object, endpoints: Object, desired: dict[Key, Object]) -> bool:
-    """Whether a slice is as it should be."""
+    """Whether a slice is up to date."""
     known = {key_of_endpoint(endpoint): endpoint for endpoint in each.get("endpoints") or ()}
     if known.keys() != desired.keys():
         return False

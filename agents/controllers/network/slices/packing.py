@@ -1,4 +1,4 @@
-"""Which endpoints go into which slice: as few changes as can be, and never a rebalancing.
+"""Packs endpoints into slices with few changes, and without rebalancing.
 
     changes = packed(slices, wanted, limit, make)
 
@@ -19,29 +19,29 @@ Key: TypeAlias = tuple[object, ...]
 
 @dataclass(slots=True)
 class Changes:
-    """What is to be done with slices."""
+    """Changes to slices."""
 
     create: list[Object] = field(default_factory=list)
     update: list[Object] = field(default_factory=list)
     delete: list[Object] = field(default_factory=list)
 
     def add(self, other: "Changes") -> None:
-        """Take others in."""
+        """Add other changes."""
         self.create += other.create
         self.update += other.update
         self.delete += other.delete
 
     def recycle(self, may_become: Callable[[Object], bool]) -> None:
         """Turn deletions into updates to what would be created, where types are the same."""
-        kept: list[Object] = []
+        remaining: list[Object] = []
         for old in self.delete:
             new = self.create[-1] if self.create else None
             if new is None or old["addressType"] != new["addressType"] or not may_become(old):
-                kept.append(old)
+                remaining.append(old)
                 continue
             self.create.pop()
             self.update.append(renamed(new, old))
-        self.delete = kept
+        self.delete = remaining
 
     def unchanged(self, slices: Iterable[Object]) -> list[Object]:
         """Return those of the slices that nothing is done with."""
@@ -56,7 +56,7 @@ def renamed(new: Object, old: Object) -> Object:
 
 
 def key_of_endpoint(endpoint: Object) -> Key:
-    """Return what tells an endpoint from others."""
+    """Return the key that identifies an endpoint."""
     target = endpoint.get("targetRef") or {}
     return (
         tuple(sorted(endpoint["addresses"])),
@@ -67,7 +67,7 @@ def key_of_endpoint(endpoint: Object) -> Key:
 
 
 def is_as(left: Object, right: Object) -> bool:
-    """Whether two endpoints of one key are the same, but for hints and the pod's version."""
+    """Whether two endpoints of one key are the same, except for hints and the pod's version."""
     return _rest(left) == _rest(right)
 
 
@@ -85,7 +85,7 @@ def _rest(endpoint: Object) -> Key:
 
 def packed(
     slices: Sequence[Object],
-    wanted: dict[Key, Object],
+    desired: dict[Key, Object],
     limit: int,
     make: Callable[[], Object],
     relabelled: Callable[[Object], Object | None],
@@ -95,7 +95,7 @@ def packed(
     limit: endpoints of a slice; make: returns a new slice without endpoints; relabelled: returns a
     slice with the right labels, or None if it has them.
     """
-    rest = dict(wanted)
+    rest = dict(desired)
     changed: list[Object] = []
     unchanged: list[Object] = []
     changes = Changes()
@@ -127,21 +127,21 @@ def packed(
     return changes
 
 
-def _refreshed(found: Object, rest: dict[Key, Object]) -> tuple[list[Object], bool]:
+def _refreshed(endpoint_slice: Object, rest: dict[Key, Object]) -> tuple[list[Object], bool]:
     """Return the endpoints of a slice that are still wanted, and whether anything changes.
 
     They are taken out of the rest. They have no hints: others decide on these afterwards.
     """
-    kept: list[Object] = []
+    remaining: list[Object] = []
     is_changed = False
-    for endpoint in found.get("endpoints") or ():
+    for endpoint in endpoint_slice.get("endpoints") or ():
         new = rest.pop(key_of_endpoint(endpoint), None)
         if new is None:
             is_changed = True
             continue
-        kept.append(new)
+        remaining.append(new)
         is_changed = is_changed or not is_as(new, endpoint)
-    return kept, is_changed
+    return remaining, is_changed
 
 
 def _closest(slices: Iterable[Object], count: int, limit: int) -> Object | None:

@@ -98,9 +98,9 @@ class ServiceSlices(BaseController):
         self._trigger_times = TriggerTimes()
         self._hints = Hints()
         self._shares: dict[str, float] | None = None
-        """Of the CPU, by zone, when they last concerned a service."""
+        """The CPUs of each zone when they last affected a Service."""
         self._own: dict[str, dict[str, set[str]]] = {}
-        """Of each service: own versions of its slices, by uid; empty: deleted."""
+        """For each Service: own versions of its slices, by uid; empty: deleted."""
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one service."""
@@ -160,7 +160,7 @@ class ServiceSlices(BaseController):
             raise SkippedPodError(", ".join(skipped))
 
     def _write(self, service: Object, changes: Changes) -> Generator[Step, list[Outcome], None]:
-        """Write changes, and remember them: they are no news when they are watched."""
+        """Write changes, and remember them, so that they are ignored when watched."""
         written = yield from write(service, changes)
         own = self._own.setdefault(key_of(service), {})
         for each in written:
@@ -186,14 +186,14 @@ class ServiceSlices(BaseController):
             else:
                 changes.delete.append(each)
         ports_of: dict[_Ports, list[Object]] = {}
-        wanted: dict[_Ports, dict[Key, Object]] = {}
+        desired: dict[_Ports, dict[Key, Object]] = {}
         for pod in pods:
             if not may_serve(pod):
                 continue
             ports = _ports(service, pod)
             ports_key = _ports_key(ports)
             ports_of.setdefault(ports_key, ports)
-            endpoints = wanted.setdefault(ports_key, {})
+            endpoints = desired.setdefault(ports_key, {})
             node = view.get(NODES, pod["spec"].get("nodeName") or "")
             if node is None and not service["spec"].get("publishNotReadyAddresses"):
                 skipped.append(_skipped(service, pod))
@@ -201,7 +201,7 @@ class ServiceSlices(BaseController):
             endpoint = _endpoint(service, pod, node, address_type)
             if endpoint is not None:
                 endpoints[key_of_endpoint(endpoint)] = endpoint
-        for ports_key, endpoints in wanted.items():
+        for ports_key, endpoints in desired.items():
             changes.add(
                 packed(
                     by_ports.pop(ports_key, ()),
@@ -266,7 +266,7 @@ def _address_types(service: Object) -> Sequence[str]:
 
 
 def _ports(service: Object, pod: Object) -> list[Object]:
-    made: list[Object] = []
+    ports: list[Object] = []
     for port in service["spec"].get("ports") or ():
         number = port_of(pod, port)
         if number is None:
@@ -278,8 +278,8 @@ def _ports(service: Object, pod: Object) -> list[Object]:
         }
         if port.get("appProtocol"):
             found["appProtocol"] = port["appProtocol"]
-        made.append(found)
-    return in_slice_order(made)
+        ports.append(found)
+    return in_slice_order(ports)
 
 
 def _ports_key(ports: Iterable[Object]) -> _Ports:

@@ -1,4 +1,4 @@
-"""HorizontalPodAutoscaler: replicas by what pods use.
+"""HorizontalPodAutoscaler: replicas by the pods' usage.
 
 controller.py        one sync: the target's scale, the status
 metrics.py           what each metric proposes, read from the APIs of metrics

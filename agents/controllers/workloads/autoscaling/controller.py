@@ -59,16 +59,16 @@ _IS_ZERO: Final = "scaling is disabled since the replica count of the target is 
 
 
 class AutoscalingError(ForeseenError):
-    """Nothing could be done; it was told in events and conditions."""
+    """Scaling was impossible; events and conditions say why."""
 
 
 class _Memories:
-    """What is known from round to round."""
+    """State that is kept from round to round."""
 
     def __init__(self, window_s: float) -> None:
         self.replicas = Memory(window_s)
         self.selectors: dict[str, labels.Selector] = {}
-        """Of the pods of each autoscaler's target."""
+        """The selector of the pods of each autoscaler's target."""
         self.kinds = ServedKinds()
 
     def forget(self, key: str) -> None:
@@ -84,7 +84,6 @@ class AutoscalerController(BaseController):
     reads: Sequence[ResourceType] = (PODS,)
 
     def __init__(self, options: AutoscalerOptions) -> None:
-        """Remember nothing yet."""
         self._options = options
         self._memories = _Memories(options.downscale_stabilization_s)
         self.back_off = BackOff(options.sync_period_s, options.sync_period_s, has_bucket=False)
@@ -139,22 +138,22 @@ class _Sync:
         self._say("AbleToScale", "True", "SucceededGetScale", _HAS_SCALE)
         current = (scale.get("spec") or {}).get("replicas", 0)
         self._memory.begin(self._key, current, self._now_s)
-        told: list[Object] | None = None
+        metric_statuses: list[Object] | None = None
         least, most = self._bounds
-        wanted = current
+        desired = current
         failure: Exception | None = None
         if current > most:
-            wanted, self._reason = most, "Current number of replicas above Spec.MaxReplicas"
+            desired, self._reason = most, "Current number of replicas above Spec.MaxReplicas"
         elif current and current < least:
-            wanted, self._reason = least, "Current number of replicas below Spec.MinReplicas"
+            desired, self._reason = least, "Current number of replicas below Spec.MinReplicas"
         elif not current and not self._may_leave_zero:
             self._say("ScalingActive", "False", "ScalingDisabled", _IS_ZERO)
         else:
-            wanted, told, failure = yield from self._by_metrics(scale, current)
-        is_rescaled = wanted != current
+            desired, metric_statuses, failure = yield from self._by_metrics(scale, current)
+        is_rescaled = desired != current
         if is_rescaled:
-            yield from self._rescale(scale, current, wanted, told)
-        yield from self._write(current, wanted, told, is_rescaled=is_rescaled)
+            yield from self._rescale(scale, current, desired, metric_statuses)
+        yield from self._write(current, desired, metric_statuses, is_rescaled=is_rescaled)
         if failure is not None:
             raise failure
 
@@ -165,7 +164,7 @@ class _Sync:
 
     @property
     def _may_leave_zero(self) -> bool:
-        """Whether a target without replicas was brought there by this controller."""
+        """Whether this controller scaled the target to zero."""
         is_scaled_to_zero = conditions.is_true(self._conditions, "ScaledToZero")
         return is_scaled_to_zero and (self._bounds[0] != 0 or self._has_outer_metric)
 
@@ -191,32 +190,34 @@ class _Sync:
             text = f"failed to query scale subresource for {reference}: {error}"
             raise AutoscalingError(text) from None
 
-    def _rescale(self, scale: Object, current: int, wanted: int, told: list[Object] | None) -> Work:
+    def _rescale(
+        self, scale: Object, current: int, desired: int, metric_statuses: list[Object] | None
+    ) -> Work:
         assert self._resource is not None
         name = self._spec["scaleTargetRef"]["name"]
         error: Exception | None = None
         for _ in range(_CONFLICTS_MAX):
-            changed = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": wanted}}
+            changed = {**scale, "spec": {**(scale.get("spec") or {}), "replicas": desired}}
             [outcome] = yield [Update(self._resource, changed, "scale")]
             error = outcome.error
             if not outcome.is_conflict:
                 break
             scale = yield from do(Get(self._resource, self._namespace, name, "scale"))
         if error is not None:
-            text = f"New size: {wanted}; reason: {self._reason}; error: {error}"
+            text = f"New size: {desired}; reason: {self._reason}; error: {error}"
             yield [self._record("Warning", "FailedRescale", text)]
             text = f"the HPA controller was unable to update the target scale: {error}"
             self._say("AbleToScale", "False", "FailedUpdateScale", text)
-            yield from self._write(current, None, told)
+            yield from self._write(current, None, metric_statuses)
             raise error
-        text = f"the HPA controller was able to update the target scale to {wanted}"
+        text = f"the HPA controller was able to update the target scale to {desired}"
         self._say("AbleToScale", "True", "SucceededRescale", text)
-        text = f"New size: {wanted}; reason: {self._reason}"
+        text = f"New size: {desired}; reason: {self._reason}"
         yield [self._record("Normal", "SuccessfulRescale", text)]
         behavior = self._spec.get("behavior")
         if behavior is not None:
-            self._memory.scaled(self._key, current, wanted, behavior, self._now_s)
-        if current and not wanted and self._bounds[0] == 0 and self._has_outer_metric:
+            self._memory.scaled(self._key, current, desired, behavior, self._now_s)
+        if current and not desired and self._bounds[0] == 0 and self._has_outer_metric:
             text = "the HPA controller scaled the workload to zero"
             self._say("ScaledToZero", "True", "ScaledToZero", text)
         else:
@@ -228,23 +229,23 @@ class _Sync:
     def _by_metrics(
         self, scale: Object, current: int
     ) -> Generator[Step, list[Outcome], tuple[int, list[Object], Exception | None]]:
-        """Return the replicas wanted, the metrics as told, and which of them failed."""
+        """Return the desired replicas, the current metrics, and the error of those that failed."""
         target = yield from self._target(scale, current)
-        told: list[Object] = []
+        metric_statuses: list[Object] = []
         best: MetricProposal | None = None
         failures: list[FailedMetricError] = []
         metrics = self._spec.get("metrics") or ()
         for spec in metrics:
             try:
-                found = yield from propose(spec, target)
+                proposal = yield from propose(spec, target)
             except FailedMetricError as error:
                 yield [self._record("Warning", error.reason, error.cause)]
                 failures.append(error)
-                told.append({"type": ""})
+                metric_statuses.append({"type": ""})
                 continue
-            told.append(found.status)
-            if best is None or best.replicas == 0 or found.replicas > best.replicas:
-                best = found
+            metric_statuses.append(proposal.status)
+            if best is None or best.replicas == 0 or proposal.replicas > best.replicas:
+                best = proposal
         failure: AutoscalingError | None = None
         if failures:
             failure = AutoscalingError(
@@ -255,11 +256,11 @@ class _Sync:
                 first = failures[0]
                 text = f"the HPA was unable to compute the replica count: {first.cause}"
                 self._say("ScalingActive", "False", first.reason, text)
-                yield from self._give_up(failure, current, told)
+                yield from self._give_up(failure, current, metric_statuses)
         proposed, name = (0, "") if best is None else (best.replicas, best.name)
         text = f"the HPA was able to successfully calculate a replica count from {name}"
         self._say("ScalingActive", "True", "ValidMetricFound", text)
-        return self._normalized(current, proposed, name), told, failure
+        return self._normalized(current, proposed, name), metric_statuses, failure
 
     def _normalized(self, current: int, proposed: int, metric: str) -> int:
         """Return what windows, rates and bounds leave of a proposal."""
@@ -344,10 +345,10 @@ class _Sync:
         return Tolerances(of("scaleDown"), of("scaleUp"))
 
     def _give_up(
-        self, error: Exception, current: int, told: list[Object] | None
+        self, error: Exception, current: int, metric_statuses: list[Object] | None
     ) -> Generator[Step, list[Outcome], NoReturn]:
-        """Tell that no metric could be used, and raise."""
-        yield from self._write(current, None, told)
+        """Report that no metric could be used, and raise."""
+        yield from self._write(current, None, metric_statuses)
         yield [self._record("Warning", "FailedComputeMetricsReplicas", str(error))]
         target = self._spec["scaleTargetRef"]
         reference = f"{target['kind']}/{self._namespace}/{target['name']}"
@@ -375,17 +376,17 @@ class _Sync:
     def _write(
         self,
         current: int,
-        wanted: int | None,
-        told: list[Object] | None,
+        desired: int | None,
+        metric_statuses: list[Object] | None,
         *,
         is_rescaled: bool = False,
     ) -> Work:
-        """Write the status; wanted: None keeps what was told before."""
+        """Write the status; desired: None keeps the last value."""
         before = self._status
         status: Object = {
             "observedGeneration": self._autoscaler["metadata"].get("generation", 0),
-            "desiredReplicas": before.get("desiredReplicas", 0) if wanted is None else wanted,
-            "currentMetrics": told,
+            "desiredReplicas": before.get("desiredReplicas", 0) if desired is None else desired,
+            "currentMetrics": metric_statuses,
         }
         if current:
             status["currentReplicas"] = current

@@ -1,4 +1,4 @@
-"""What each metric of an autoscaler proposes, read from the APIs of metrics.
+"""The proposal of each metric of an autoscaler, read from the metrics APIs.
 
 resource, containerResource   metrics.k8s.io
 pods, object                  custom.metrics.k8s.io
@@ -47,7 +47,7 @@ _REASONS: Final = {
 
 
 class MetricProposal(NamedTuple):
-    """What a metric proposes."""
+    """The replicas that a metric proposes."""
 
     replicas: int
     name: str
@@ -55,11 +55,11 @@ class MetricProposal(NamedTuple):
 
 
 class Target(NamedTuple):
-    """What is scaled."""
+    """The target of an autoscaler."""
 
     namespace: str
     selector: str
-    """Of its pods, as it stands in a query."""
+    """The selector of its pods, in the syntax of queries."""
     status_replicas: int
     question: Question
 
@@ -85,11 +85,11 @@ def propose(spec: Object, target: Target) -> Reading:
     try:
         return (yield from read(spec[key], target))
     except MetricError as error:
-        message = f"failed to get {_called(type_, spec[key])}: {error}"
+        message = f"failed to get {_external_metric_text(type_, spec[key])}: {error}"
         raise FailedMetricError(_REASONS[type_], str(error), message) from None
 
 
-def _called(type_: str, source: Object) -> str:
+def _external_metric_text(type_: str, source: Object) -> str:
     if type_ == "Resource":
         return f"{source['name']} resource metric value"
     if type_ == "ContainerResource":
@@ -112,17 +112,19 @@ def _resource(source: Object, target: Target) -> Reading:
 
 def _container_resource(source: Object, target: Target) -> Reading:
     current, replicas, name = yield from _usage(source, target, source["container"])
-    told = {"name": source["name"], "container": source["container"], "current": current}
-    return MetricProposal(replicas, name, {"type": "ContainerResource", "containerResource": told})
+    status = {"name": source["name"], "container": source["container"], "current": current}
+    return MetricProposal(
+        replicas, name, {"type": "ContainerResource", "containerResource": status}
+    )
 
 
 def _usage(
     source: Object, target: Target, container: str
 ) -> Generator[Step, list[Outcome], tuple[Object, int, str]]:
     """Return the current value, the proposed replicas and the metric's name."""
-    resource, wanted = source["name"], source["target"]
-    is_value = wanted.get("averageValue") is not None
-    if not is_value and wanted.get("averageUtilization") is None:
+    resource, goal = source["name"], source["target"]
+    is_value = goal.get("averageValue") is not None
+    if not is_value and goal.get("averageUtilization") is None:
         raise MetricError(
             "invalid resource metric source: neither an average utilization target nor an"
             " average value (usage) target was set"
@@ -130,10 +132,10 @@ def _usage(
     try:
         samples = yield from _pod_samples(target, resource, container)
         if is_value:
-            value = parse(wanted["averageValue"]).milli_value()
+            value = parse(goal["averageValue"]).milli_value()
             usage = by_average(target.question, samples, value, resource)
         else:
-            percent = wanted["averageUtilization"]
+            percent = goal["averageUtilization"]
             usage = by_utilization(target.question, samples, percent, resource, container)
     except MetricError as error:
         word = "usage" if is_value else "utilization"
@@ -149,7 +151,7 @@ def _usage(
 def _pod_samples(
     target: Target, resource: str, container: str
 ) -> Generator[Step, list[Outcome], dict[str, Sample]]:
-    items = yield from _listed(
+    items = yield from _list_values(
         ListLive(_POD_METRICS, target.namespace, target.selector),
         f"unable to get metrics for resource {resource}: ",
         "resource",
@@ -175,14 +177,14 @@ def _seconds(text: str | None) -> float:
         return 0.0
 
 
-# What other APIs tell.
+# Metrics of other APIs.
 
 
 def _pods(source: Object, target: Target) -> Reading:
     name = source["metric"]["name"]
     resource = ResourceType(*_CUSTOM, "pods", "MetricValueList")
     query = (("labelSelector", target.selector), *_metric_selector(source["metric"]))
-    items = yield from _listed(
+    items = yield from _list_values(
         Get(resource, target.namespace, "*", name, query=query),
         f"unable to get metric {name}: ",
         "custom",
@@ -195,8 +197,8 @@ def _pods(source: Object, target: Target) -> Reading:
         )
         for item in items
     }
-    wanted = parse(source["target"]["averageValue"]).milli_value()
-    found = by_average(target.question, samples, wanted)
+    goal = parse(source["target"]["averageValue"]).milli_value()
+    found = by_average(target.question, samples, goal)
     status = _metric_status("Pods", source["metric"], {"averageValue": _text(found.value)})
     return MetricProposal(found.replicas, f"pods metric {name}", status)
 
@@ -213,13 +215,13 @@ def _object(source: Object, target: Target) -> Reading:
     resource = ResourceType(*_CUSTOM, path, "MetricValueList", known.is_namespaced)
     namespace = target.namespace if known.is_namespaced else ""
     query = tuple(_metric_selector(source["metric"]))
-    items = yield from _listed(
+    items = yield from _list_values(
         Get(resource, namespace, described["name"], name, query=query),
         f"unable to get metric {name} on {what}: ",
         "custom",
     )
     total = parse(items[0]["value"]).milli_value()
-    found, current = _of_one_value(source["target"], total, target)
+    proposal, current = _of_one_value(source["target"], total, target)
     if current is None:
         raise MetricError(
             "invalid object metric source: neither a value target nor an average value target was"
@@ -228,8 +230,8 @@ def _object(source: Object, target: Target) -> Reading:
     status = _metric_status("Object", source["metric"], current)
     status["object"]["describedObject"] = described
     if "value" in current:
-        return MetricProposal(found.replicas, f"{described['kind']} metric {name}", status)
-    return MetricProposal(found.replicas, _external_name(source["metric"]), status)
+        return MetricProposal(proposal.replicas, f"{described['kind']} metric {name}", status)
+    return MetricProposal(proposal.replicas, _external_name(source["metric"]), status)
 
 
 def _external(source: Object, target: Target) -> Reading:
@@ -237,35 +239,35 @@ def _external(source: Object, target: Target) -> Reading:
     selector = source["metric"].get("selector")
     resource = ResourceType(*_EXTERNAL, name, "ExternalMetricValue")
     query = str(labels.from_object(selector)) if selector is not None else ""
-    items = yield from _listed(
+    items = yield from _list_values(
         ListLive(resource, target.namespace, query),
         f"unable to get external metric {target.namespace}/{name}/{_selector_text(selector)}: ",
         "external",
     )
     total = sum(parse(item["value"]).milli_value() for item in items)
-    found, current = _of_one_value(source["target"], total, target)
+    proposal, current = _of_one_value(source["target"], total, target)
     if current is None:
         raise MetricError(
             "invalid external metric source: neither a value target nor an average value target"
             " was set"
         )
     status = _metric_status("External", source["metric"], current)
-    return MetricProposal(found.replicas, _external_name(source["metric"]), status)
+    return MetricProposal(proposal.replicas, _external_name(source["metric"]), status)
 
 
-def _of_one_value(wanted: Object, total: int, target: Target) -> tuple[Proposal, Object | None]:
-    """Return what one value proposes, and how it is told; None: the target says nothing."""
-    if wanted.get("averageValue") is not None:
-        share = parse(wanted["averageValue"]).milli_value()
+def _of_one_value(goal: Object, total: int, target: Target) -> tuple[Proposal, Object | None]:
+    """Return the proposal of one value, and its status; None: the target is not set."""
+    if goal.get("averageValue") is not None:
+        share = parse(goal["averageValue"]).milli_value()
         found = by_share(total, share, target.status_replicas, target.question.tolerances)
         return found, {"averageValue": _text(found.value)}
-    if wanted.get("value") is not None:
-        found = by_total(target.question, total, parse(wanted["value"]).milli_value())
+    if goal.get("value") is not None:
+        found = by_total(target.question, total, parse(goal["value"]).milli_value())
         return found, {"value": _text(found.value)}
     return Proposal(0, 0), None
 
 
-def _listed(
+def _list_values(
     action: ListLive | Get, before: str, api: str
 ) -> Generator[Step, list[Outcome], Sequence[Object]]:
     """Return what an API of metrics lists; raises MetricError."""

@@ -2,7 +2,7 @@
 
     by_utilization(pods, samples, requests, 50, …)   → Proposal(replicas=4, …)
 
-Pods that tell nothing yet make a change smaller, never larger: when less is needed they count as
+Pods without samples make a change smaller, never larger: when less is needed they count as
 fully used, when more is needed as idle.
 """
 
@@ -28,7 +28,7 @@ class MetricError(Exception):
 
 
 class Sample(NamedTuple):
-    """What a pod used."""
+    """The usage of a pod."""
 
     value: int
     time_s: float
@@ -36,7 +36,7 @@ class Sample(NamedTuple):
 
 
 class Tolerances(NamedTuple):
-    """How far usage may be from its target before anything is done; shares of one."""
+    """How far usage may be from its target without scaling; fractions of one."""
 
     down: float
     up: float
@@ -47,24 +47,24 @@ class Tolerances(NamedTuple):
 
 
 class Readiness(NamedTuple):
-    """How long new pods are not believed."""
+    """How long samples of new pods are ignored."""
 
     start_s: float = 300.0
     delay_s: float = 30.0
 
 
 class Proposal(NamedTuple):
-    """What a metric proposes."""
+    """The replicas that a metric proposes."""
 
     replicas: int
     value: int
     """Used on average."""
     percent: int | None = None
-    """Of what was requested."""
+    """The usage in percent of the request."""
 
 
 class Groups(NamedTuple):
-    """Pods by what they tell."""
+    """Pods by the samples that they have."""
 
     ready: int
     unready: frozenset[str]
@@ -73,7 +73,7 @@ class Groups(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What proposals are made from."""
+    """The input of a proposal."""
 
     pods: Sequence[Object]
     current: int
@@ -104,7 +104,7 @@ def group(question: Question, samples: Mapping[str, Sample], resource: str) -> G
 
 
 def _is_fresh(pod: Object, sample: Sample, question: Question) -> bool:
-    """Whether what a pod uses may still be that of its start."""
+    """Whether a pod's usage may still be that of its start."""
     condition = ready_condition(pod)
     started_s = seconds_of(pod["status"].get("startTime"))
     if condition is None or started_s is None:
@@ -155,17 +155,17 @@ def by_utilization(
 ) -> Proposal:
     """Return what a share of requests proposes; raises MetricError."""
     groups = _groups(question, samples, resource)
-    known = _known(samples, groups)
+    usage_by_pod = _usage_by_pod(samples, groups)
     requests = requests_of(question.pods, container, resource)
 
     def ratio_of(values: Mapping[str, int]) -> float:
         return _percent(values, requests) / target_percent
 
-    percent = _percent(known, requests)
-    matched = [value for name, value in known.items() if name in requests]
+    percent = _percent(usage_by_pod, requests)
+    matched = [value for name, value in usage_by_pod.items() if name in requests]
     fallback = max(_WHOLE, target_percent)
     filled = {name: requests[name] * fallback // _WHOLE for name in groups.missing}
-    replicas = _replicas(question, groups, known, filled, ratio_of)
+    replicas = _replicas(question, groups, usage_by_pod, filled, ratio_of)
     return Proposal(replicas, _divided(sum(matched), len(matched)), percent)
 
 
@@ -174,14 +174,14 @@ def by_average(
 ) -> Proposal:
     """Return what an average for each pod proposes; raises MetricError."""
     groups = _groups(question, samples, resource)
-    known = _known(samples, groups)
+    usage_by_pod = _usage_by_pod(samples, groups)
 
     def ratio_of(values: Mapping[str, int]) -> float:
         return _divided(sum(values.values()), len(values)) / target
 
     filled = dict.fromkeys(groups.missing, target)
-    replicas = _replicas(question, groups, known, filled, ratio_of)
-    return Proposal(replicas, _divided(sum(known.values()), len(known)))
+    replicas = _replicas(question, groups, usage_by_pod, filled, ratio_of)
+    return Proposal(replicas, _divided(sum(usage_by_pod.values()), len(usage_by_pod)))
 
 
 def by_total(question: Question, total: int, target: int) -> Proposal:
@@ -216,7 +216,7 @@ def _groups(question: Question, samples: Mapping[str, Sample], resource: str) ->
     return group(question, samples, resource)
 
 
-def _known(samples: Mapping[str, Sample], groups: Groups) -> dict[str, int]:
+def _usage_by_pod(samples: Mapping[str, Sample], groups: Groups) -> dict[str, int]:
     left_out = groups.ignored | groups.unready
     known = {name: each.value for name, each in samples.items() if name not in left_out}
     if not known:
@@ -235,17 +235,17 @@ def _percent(values: Mapping[str, int], requests: Mapping[str, int]) -> int:
 def _replicas(
     question: Question,
     groups: Groups,
-    known: Mapping[str, int],
+    usage_by_pod: Mapping[str, int],
     filled: Mapping[str, int],
     ratio_of: Callable[[Mapping[str, int]], float],
 ) -> int:
     """Return the replicas; filled: what missing pods count as when less is needed."""
     current, tolerances = question.current, question.tolerances
-    ratio = ratio_of(known)
+    ratio = ratio_of(usage_by_pod)
     with_unready = bool(groups.unready) and ratio > 1.0
     if not with_unready and not groups.missing:
         return current if tolerances.have(ratio) else math.ceil(ratio * groups.ready)
-    values = dict(known)
+    values = dict(usage_by_pod)
     if ratio < 1.0:
         values.update(filled)
     elif ratio > 1.0:

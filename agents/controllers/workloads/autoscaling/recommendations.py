@@ -1,4 +1,4 @@
-"""What was proposed and done before, and how fast a target may be scaled.
+"""Past proposals and scalings, and limits on how fast a target is scaled.
 
     memory.stabilized(key, …)   the proposal of the window, not of the moment
     limited(…)                  no faster than the rules allow, within the bounds
@@ -69,7 +69,7 @@ class Decision(NamedTuple):
 
 
 class Memory:
-    """What was proposed and done, by key."""
+    """Past proposals and scalings, by key."""
 
     def __init__(self, window_s: float) -> None:
         """window_s: for how long proposals hold a scale down back, where nothing else is said."""
@@ -79,7 +79,7 @@ class Memory:
         self._removed: dict[str, list[Timed]] = {}
 
     def begin(self, key: str, replicas: int, now_s: float) -> None:
-        """Remember the replicas there are when nothing is known."""
+        """Remember the current replicas if there is no history."""
         self._proposed.setdefault(key, [Timed(replicas, now_s)])
 
     def forget(self, key: str) -> None:
@@ -114,7 +114,7 @@ class Memory:
         return self._window_s if down is None else float(down), float(up or 0)
 
     def scaled(self, key: str, before: int, after: int, behavior: Object, now_s: float) -> None:
-        """Remember that a target was scaled, for as long as rules look back."""
+        """Remember a scaling, for as long as rules look back."""
         direction, known = (
             ("scaleUp", self._added) if after > before else ("scaleDown", self._removed)
         )
@@ -124,28 +124,28 @@ class Memory:
         known[key] = [*kept, Timed(abs(after - before), now_s)]
 
     def limited(
-        self, key: str, wanted: int, bounds: Bounds, behavior: Object | None, now_s: float
+        self, key: str, desired: int, bounds: Bounds, behavior: Object | None, now_s: float
     ) -> Decision:
         """Return what of a wish the bounds and the rules allow."""
         if behavior is None:
-            return _limited_by_factor(wanted, bounds)
-        if wanted > bounds.current:
+            return _limited_by_factor(desired, bounds)
+        if desired > bounds.current:
             most = max(
                 self._furthest(key, bounds.current, behavior, "scaleUp", now_s), bounds.current
             )
             why = _RATES["up"] if most < bounds.most else _TOO_MANY
             most = min(most, bounds.most)
-            if wanted > most:
+            if desired > most:
                 return Decision(most, *why, is_limited=True)
-        elif wanted < bounds.current:
+        elif desired < bounds.current:
             least = min(
                 self._furthest(key, bounds.current, behavior, "scaleDown", now_s), bounds.current
             )
             why = _RATES["down"] if least > bounds.least else _TOO_FEW
             least = max(least, bounds.least)
-            if wanted < least:
+            if desired < least:
                 return Decision(least, *why, is_limited=True)
-        return Decision(wanted, *_WITHIN)
+        return Decision(desired, *_WITHIN)
 
     def _furthest(
         self, key: str, current: int, behavior: Object, direction: str, now_s: float
@@ -181,12 +181,12 @@ def _reach(policy: Object, base: int, *, is_up: bool) -> int:
     return int(base * (1 - value / 100))
 
 
-def _limited_by_factor(wanted: int, bounds: Bounds) -> Decision:
+def _limited_by_factor(desired: int, bounds: Bounds) -> Decision:
     fastest = max(_UP_FACTOR * bounds.current, _UP_LEAST)
     why = _RATES["up"] if bounds.most > fastest else _TOO_MANY
     most = min(bounds.most, fastest)
-    if wanted < bounds.least:
+    if desired < bounds.least:
         return Decision(bounds.least, *_TOO_FEW, is_limited=True)
-    if wanted > most:
+    if desired > most:
         return Decision(most, *why, is_limited=True)
-    return Decision(wanted, *_WITHIN)
+    return Decision(desired, *_WITHIN)

@@ -1,4 +1,4 @@
-"""DaemonSet: a pod on every node that suits.
+"""DaemonSet: a pod on every eligible node.
 
 controller.py   what wakes a DaemonSet, its sync and its status
 placement.py    which nodes suit, and pods made for a node

@@ -1,4 +1,4 @@
-"""What wakes a DaemonSet, its sync and its status.
+"""The DaemonSet controller: its triggers, its sync and its status.
 
 revision of the template ─► pods where they should be ─► rollout ─► old revisions ─► status
 """
@@ -96,7 +96,7 @@ class DaemonSetController(BaseController):
     workers = 2
 
     def __init__(self) -> None:
-        """Know of no failures yet."""
+        """Start with no failures."""
         self.watches: Sequence[Watch] = (
             Watch(DAEMON_SETS, own_key),
             Watch(PODS, OwnerKeys(DAEMON_SETS)),
@@ -146,7 +146,7 @@ class DaemonSetController(BaseController):
 
 
 class _FailedPods:
-    """How long failed pods are left before they are replaced: longer with each failure."""
+    """The delay before failed pods are replaced: longer with each failure."""
 
     def __init__(self) -> None:
         # By key and node: when the last was replaced, and how long to wait since then.
@@ -187,7 +187,7 @@ class _Sync:
         self._decisions = {node["metadata"]["name"]: placement.on(node) for node in nodes}
         self._generation = _template_generation(daemon_set)
         self.has_changed = False
-        """Whether pods were made or deleted."""
+        """Whether pods were created or deleted."""
         self._pods: defaultdict[str, list[Object]] = defaultdict(list)
         for pod in sorted(pods, key=_age):
             node = node_of(pod)
@@ -332,7 +332,7 @@ class _Sync:
     # Status.
 
     def write_status(self) -> Generator[Step, list[Outcome], None]:
-        """Write a status that differs; a set that changed meanwhile is read once again."""
+        """Write a status that differs; after a conflict the set is read again."""
         before = self._set.get("status") or {}
         meta = self._set["metadata"]
         generation = meta.get("generation", 0)
@@ -354,13 +354,13 @@ class _Sync:
 
     def _counts(self) -> tuple[int, ...]:
         """Return the counts of _COUNTS; of several pods on a node the oldest counts."""
-        wanted = current = misplaced = ready = updated = available = 0
+        desired = current = misplaced = ready = updated = available = 0
         for node, decision in self._decisions.items():
             pods = self._pods.get(node) or ()
             if not decision.should_run:
                 misplaced += bool(pods)
                 continue
-            wanted += 1
+            desired += 1
             if not pods:
                 continue
             current += 1
@@ -368,7 +368,7 @@ class _Sync:
             ready += is_ready(first)
             available += is_available(first, self._min_ready_s, self._now_s)
             updated += self._is_updated(first)
-        return wanted, current, misplaced, ready, updated, available, wanted - available
+        return desired, current, misplaced, ready, updated, available, desired - available
 
     def again(self, failed_s: float | None) -> Again | None:
         """Look again when a ready pod becomes available, or a failed one may be replaced."""

@@ -1,4 +1,4 @@
-"""Which nodes suit a DaemonSet, and pods made for a node.
+"""Which nodes are eligible for a DaemonSet, and pods for a node.
 
     placement = Placement(daemon_set["spec"]["template"])
     placement.on(node)      → (a pod should run, a pod that runs may go on)
@@ -32,14 +32,14 @@ _ADDED_ON_HOST_NETWORK: Final = ("network-unavailable", _NO_SCHEDULE)
 
 
 class Decision(NamedTuple):
-    """What is to be on a node."""
+    """Whether a pod should run on a node."""
 
     should_run: bool
     may_stay: bool
 
 
 class Placement:
-    """Where the pods of a template belong."""
+    """The nodes of a template's pods."""
 
     def __init__(self, template: Object) -> None:
         """Read the template once, for all nodes."""
@@ -63,17 +63,18 @@ def with_tolerations(spec: Object) -> Object:
     added = [*_ADDED, _ADDED_ON_HOST_NETWORK] if spec.get("hostNetwork") else _ADDED
     tolerations = list(spec.get("tolerations") or ())
     for name, effect in added:
-        wanted = {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+        toleration = {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
         # One that is the same but for its value or seconds is replaced.
         same = [
             number
             for number, each in enumerate(tolerations)
-            if all(each.get(part, "") == wanted[part] for part in wanted) and not each.get("value")
+            if all(each.get(part, "") == toleration[part] for part in toleration)
+            and not each.get("value")
         ]
         if same:
-            tolerations[same[0]] = wanted
+            tolerations[same[0]] = toleration
         else:
-            tolerations.append(wanted)
+            tolerations.append(toleration)
     return {**spec, "tolerations": tolerations}
 
 

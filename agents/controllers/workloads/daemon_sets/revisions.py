@@ -30,7 +30,7 @@ class Revisions(NamedTuple):
     current: Object
     old: list[Object]
     pods: list[Object]
-    """As they are labelled now."""
+    """With their current labels."""
 
 
 def find(
@@ -43,7 +43,7 @@ def find(
     old = [each for each in labelled if not history.is_same(each["data"], data)]
     number = history.next_number(old)
     if not same:
-        return Revisions((yield from _made(daemon_set, data, number)), old, pods)
+        return Revisions((yield from _create(daemon_set, data, number)), old, pods)
     current = history.ordered(same)[-1]
     if len(same) > 1:
         pods = yield from _keep_one(current, same, pods)
@@ -117,7 +117,9 @@ def _label_of(pod: Object) -> str:
     return hashed
 
 
-def _made(daemon_set: Object, data: Object, number: int) -> Generator[Step, list[Outcome], Object]:
+def _create(
+    daemon_set: Object, data: Object, number: int
+) -> Generator[Step, list[Outcome], Object]:
     status = daemon_set.get("status") or {}
     meta = daemon_set["metadata"]
     collisions = status.get("collisionCount")

@@ -1,4 +1,4 @@
-"""Which pods of a DaemonSet are replaced by those of a new template.
+"""Which pods of a DaemonSet a rollout replaces.
 
 without surge   an old pod is deleted, then a new one is made on its node
 with surge      a new pod is made beside the old one, which is deleted once that is available
@@ -15,25 +15,25 @@ Object: TypeAlias = dict[str, Any]
 
 
 class Limits(NamedTuple):
-    """How many nodes may have no available pod, or two pods."""
+    """The maximum number of nodes without an available pod, and with two pods."""
 
     surge: int
     unavailable: int
 
 
 class Changes(NamedTuple):
-    """What is to be done."""
+    """The next changes."""
 
     deletions: list[Object]
     nodes: list[str]
-    """Where pods are to be made."""
+    """The nodes that need a pod."""
 
 
 class Nodes(NamedTuple):
     """The nodes as they are."""
 
     pods: Mapping[str, Sequence[Object]]
-    """By node; of those where a pod should run, also the empty ones."""
+    """Pods by node, with empty entries for nodes that need one."""
     should_run: frozenset[str]
     new: frozenset[str]
     """The uids of pods of the current template."""
@@ -45,16 +45,16 @@ class Nodes(NamedTuple):
         return is_available(pod, self.min_ready_s, self.now_s)
 
 
-def limits(daemon_set: Object, wanted: int) -> Limits:
-    """Return the limits; wanted: on how many nodes pods should run."""
+def limits(daemon_set: Object, desired: int) -> Limits:
+    """Return the limits; desired: on how many nodes pods should run."""
     strategy = daemon_set["spec"].get("updateStrategy") or {}
     rolling = strategy.get("rollingUpdate")
     if strategy.get("type") != "RollingUpdate" or rolling is None:
         surge = unavailable = 0
     else:
-        surge = scaled(rolling.get("maxSurge", 0), wanted, round_up=True)
-        unavailable = scaled(rolling.get("maxUnavailable", 1), wanted, round_up=True)
-    if wanted and not surge and not unavailable:
+        surge = scaled(rolling.get("maxSurge", 0), desired, round_up=True)
+        unavailable = scaled(rolling.get("maxUnavailable", 1), desired, round_up=True)
+    if desired and not surge and not unavailable:
         unavailable = 1
     return Limits(surge, unavailable)
 

@@ -1,4 +1,4 @@
-"""Deployment: ReplicaSets of old and new templates, exchanged step by step.
+"""Deployment: rollouts from old to new ReplicaSets.
 
 controller.py   what wakes a Deployment
 rollout.py      one sync: which ReplicaSet grows, which shrinks

@@ -1,4 +1,4 @@
-"""What wakes a Deployment, and its sync."""
+"""The Deployment controller: its triggers, and its sync."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, TypeAlias

@@ -23,23 +23,23 @@ class Bounds(NamedTuple):
 
     replicas: int
     surge: int
-    """How many more there may be."""
+    """The maximum number of extra replicas."""
     unavailable: int
-    """How many fewer may be available."""
+    """The maximum number of unavailable replicas."""
 
     @property
     def most(self) -> int:
-        """How many replicas there may be in all."""
+        """The maximum number of replicas in total."""
         return self.replicas + self.surge
 
     @property
     def least_available(self) -> int:
-        """How many must be available."""
+        """The minimum number of available replicas."""
         return self.replicas - self.unavailable
 
 
 def is_rolling(deployment: Object) -> bool:
-    """Whether replicas are exchanged step by step."""
+    """Whether the strategy is a rolling update."""
     return bool(deployment["spec"]["strategy"].get("type") == ROLLING_UPDATE)
 
 

@@ -1,4 +1,4 @@
-"""Which ReplicaSet has a Deployment's template, and the history of those that had another.
+"""The ReplicaSet with a Deployment's template, and the history of the others.
 
     new, old = split(deployment, sets)
     annotations = new_set_annotations(deployment, new, revision)   → None: nothing to change
@@ -42,7 +42,7 @@ _NAME_MAX: Final = 253
 
 
 def is_copied(annotation: str) -> bool:
-    """Whether an annotation is the same on a Deployment and its new ReplicaSet."""
+    """Whether an annotation is copied from a Deployment to its new ReplicaSet."""
     return annotation not in _NOT_COPIED
 
 
@@ -60,7 +60,7 @@ def without_hash(template: Object) -> Object:
 
 
 def has_template(replica_set: Object, deployment: Object) -> bool:
-    """Whether a ReplicaSet makes the pods that a Deployment wants."""
+    """Whether a ReplicaSet has the template of a Deployment."""
     wanted = without_hash(deployment["spec"]["template"])
     return without_hash(replica_set["spec"]["template"]) == wanted
 
@@ -73,7 +73,7 @@ def split(deployment: Object, sets: Iterable[Object]) -> tuple[Object | None, li
 
 
 def revision_of(obj: Object) -> int | None:
-    """Return the revision of a ReplicaSet; 0: it has none; None: it is no number."""
+    """Return the revision of a ReplicaSet; 0: it has none; None: it is not a number."""
     text = (obj["metadata"].get("annotations") or {}).get(REVISION)
     if text is None:
         return 0
@@ -100,7 +100,7 @@ def by_revision(sets: Sequence[Object]) -> list[Object]:
 
 
 def scale_annotations(deployment: Object) -> dict[str, str]:
-    """Return what a ReplicaSet is told of the size of the whole."""
+    """Return the annotations of a ReplicaSet about the size of the Deployment."""
     limits = bounds(deployment)
     return {DESIRED_REPLICAS: str(limits.replicas), MAX_REPLICAS: str(limits.most)}
 
@@ -141,7 +141,7 @@ def new_set(deployment: Object, revision: int) -> Object:
     template_meta = template.get("metadata") or {}
     labels = {**(template_meta.get("labels") or {}), HASH_LABEL: hashed}
     selector = spec["selector"]
-    made: Object = {
+    replica_set: Object = {
         "apiVersion": "apps/v1",
         "kind": "ReplicaSet",
         "metadata": {
@@ -160,9 +160,9 @@ def new_set(deployment: Object, revision: int) -> Object:
         },
     }
     if spec.get("minReadySeconds"):
-        made["spec"]["minReadySeconds"] = spec["minReadySeconds"]
-    made["metadata"]["annotations"] = {
-        **(new_set_annotations(deployment, made, revision) or {}),
+        replica_set["spec"]["minReadySeconds"] = spec["minReadySeconds"]
+    replica_set["metadata"]["annotations"] = {
+        **(new_set_annotations(deployment, replica_set, revision) or {}),
         **scale_annotations(deployment),
     }
-    return made
+    return replica_set

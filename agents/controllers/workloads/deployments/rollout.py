@@ -126,7 +126,9 @@ class Rollout:
             if spare <= 0:
                 break
             if counts.available(each) > sizes[uid]:
-                is_known = False  # it shrinks still, and tells later how many are available
+                is_known = (
+                    False  # it is still scaling down, and will report its available pods later
+                )
                 break
             part = min(spare, sizes[uid] - counts.available(each))
             sizes[uid] -= part
@@ -149,7 +151,7 @@ class Rollout:
         """Follow a change of the number of replicas, or of a paused Deployment."""
         yield from self._sync_revision()
         for each, wanted in self._resized():
-            yield from self._scale(each, wanted, is_told=True)
+            yield from self._scale(each, wanted, is_annotated=True)
         if self._deployment["spec"].get("paused"):
             yield from self._clean_up()
         yield from self._write_counts()
@@ -171,12 +173,12 @@ class Rollout:
         return []
 
     def _is_resized(self) -> bool:
-        """Whether the number of replicas was changed since the sets were last told."""
+        """Whether the number of replicas has changed since the sets were last annotated."""
         replicas = counts.bounds(self._deployment).replicas
-        told = (
+        recorded_sizes = (
             counts.number_in(each, counts.DESIRED_REPLICAS) for each in counts.active(self._sets)
         )
-        return any(each is not None and each != replicas for each in told)
+        return any(each is not None and each != replicas for each in recorded_sizes)
 
     def _has_old_pods(self) -> bool:
         if any((each.get("status") or {}).get("replicas", 0) for each in self._old):
@@ -203,7 +205,7 @@ class Rollout:
             written = yield from do(Update(REPLICA_SETS, {**new, "metadata": meta, "spec": spec}))
             self._new = written
             return
-        told = (new["metadata"].get("annotations") or {}).get(revisions.REVISION, "")
+        revision_text = (new["metadata"].get("annotations") or {}).get(revisions.REVISION, "")
         status = self._status
         if (
             statuses.deadline_s(self._deployment) is not None
@@ -211,7 +213,7 @@ class Rollout:
         ):
             message = f'Found new replica set "{new["metadata"]["name"]}"'
             status = self._progressing("True", statuses.FOUND_NEW_SET, message)
-        yield from self._write(status, told)
+        yield from self._write(status, revision_text)
 
     def _create(self) -> Work:
         """Create the new set."""
@@ -236,7 +238,7 @@ class Rollout:
         yield from self._write(status, str(revision))
 
     def _not_created(self, name: str, outcome: Outcome, revision: int) -> Work:
-        """Take a set of this name and template as the new one, else tell and raise."""
+        """Use an existing set of this name and template as the new one, else report and raise."""
         assert outcome.error is not None
         meta = self._deployment["metadata"]
         if outcome.is_conflict:
@@ -259,25 +261,25 @@ class Rollout:
             yield [Record(self._deployment, "Warning", statuses.SET_CREATE_ERROR, message)]
         raise outcome.error
 
-    def _scale(self, replica_set: Object, wanted: int, *, is_told: bool = False) -> Work:
-        """Give a set a size; is_told: the annotations are to be right even if the size is."""
+    def _scale(self, replica_set: Object, replicas: int, *, is_annotated: bool = False) -> Work:
+        """Give a set a size; is_annotated: the annotations are to be right even if the size is."""
         before = counts.size(replica_set)
         meta = replica_set["metadata"]
         annotations = meta.get("annotations") or {}
-        told = revisions.scale_annotations(self._deployment)
-        is_behind = is_told and not told.items() <= annotations.items()
-        if before == wanted and not is_behind:
+        new_annotations = revisions.scale_annotations(self._deployment)
+        is_behind = is_annotated and not new_annotations.items() <= annotations.items()
+        if before == replicas and not is_behind:
             return
-        [outcome] = yield [_sized(replica_set, wanted, told)]
+        [outcome] = yield [_size_update(replica_set, replicas, new_annotations)]
         if outcome.is_conflict:
             # Mostly only its status is another: a sync that is half done would scale elsewhere.
             fresh = yield from do(Get(REPLICA_SETS, meta["namespace"], meta["name"]))
             if fresh["metadata"].get("generation") == meta.get("generation"):
-                [outcome] = yield [_sized(fresh, wanted, told)]
+                [outcome] = yield [_size_update(fresh, replicas, new_annotations)]
         self._replace(outcome.result())
-        if before != wanted:
-            direction = "up" if before < wanted else "down"
-            text = f"Scaled {direction} replica set {meta['name']} from {before} to {wanted}"
+        if before != replicas:
+            direction = "up" if before < replicas else "down"
+            text = f"Scaled {direction} replica set {meta['name']} from {before} to {replicas}"
             yield [Record(self._deployment, "Normal", "ScalingReplicaSet", text)]
 
     def _replace(self, written: Object) -> None:
@@ -309,7 +311,7 @@ class Rollout:
     # Rolling back by annotation.
 
     def _roll_back(self, target: int) -> Work:
-        """Take the template of a revision; 0: of the last one."""
+        """Restore the template of a revision; 0: of the last one."""
         yield from self._sync_revision()
         if self._new is None:
             yield from self._create()
@@ -353,7 +355,7 @@ class Rollout:
     # Status.
 
     def _mark_paused(self) -> Work:
-        """Say that a Deployment is paused, or is no longer: the deadline rests meanwhile."""
+        """Set the condition of a paused or resumed Deployment, which suspends the deadline."""
         if statuses.deadline_s(self._deployment) is None:
             return
         current = statuses.progressing(self._status)
@@ -385,27 +387,27 @@ class Rollout:
         return statuses.with_condition(self._status, new)
 
     def _write(self, status: Object, revision: str = "") -> Work:
-        """Write the status, and the revision that the Deployment is told, if either differs."""
+        """Write the status, and the revision of the Deployment, if either differs."""
         annotations = self._deployment["metadata"].get("annotations") or {}
-        is_told = not revision or annotations.get(revisions.REVISION) == revision
-        if is_told and status == self._status:
+        is_annotated = not revision or annotations.get(revisions.REVISION) == revision
+        if is_annotated and status == self._status:
             return
         self._deployment = yield from do(self._status_update(status, revision))
 
     def _status_update(self, status: Object, revision: str = "") -> Update:
         meta = self._deployment["metadata"]
         if revision:
-            told = {**(meta.get("annotations") or {}), revisions.REVISION: revision}
-            meta = {**meta, "annotations": told}
+            new_annotations = {**(meta.get("annotations") or {}), revisions.REVISION: revision}
+            meta = {**meta, "annotations": new_annotations}
         return Update(
             DEPLOYMENTS, {**self._deployment, "metadata": meta, "status": status}, "status"
         )
 
 
-def _sized(replica_set: Object, replicas: int, told: dict[str, str]) -> Update:
-    """Return the update that gives a set a size and tells it that of the whole."""
+def _size_update(replica_set: Object, replicas: int, new_annotations: dict[str, str]) -> Update:
+    """Return the update that sets the size of a set and its annotations."""
     meta = replica_set["metadata"]
-    annotations = {**(meta.get("annotations") or {}), **told}
+    annotations = {**(meta.get("annotations") or {}), **new_annotations}
     changed = {
         **replica_set,
         "metadata": {**meta, "annotations": annotations},
@@ -415,7 +417,7 @@ def _sized(replica_set: Object, replicas: int, told: dict[str, str]) -> Update:
 
 
 def _is_empty(replica_set: Object) -> bool:
-    """Whether a set has no pods, and is known to have none."""
+    """Whether a set has no pods in spec and status."""
     status = replica_set.get("status") or {}
     return (
         not status.get("replicas", 0) and not counts.size(replica_set) and _is_observed(replica_set)

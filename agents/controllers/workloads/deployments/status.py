@@ -176,7 +176,7 @@ def _with_advance(deployment: Object, new: Object | None, status: Object, now_s:
         done = condition(PROGRESSING, "True", NEW_SET_AVAILABLE, message, now_s)
         return with_condition(status, done)
     if _has_advanced(before, status):
-        # Replaced even if the reason stays: lastUpdateTime tells of the last progress.
+        # Replaced even if the reason stays: lastUpdateTime is that of the last progress.
         moved = condition(PROGRESSING, "True", SET_UPDATED, f"{what} is progressing.", now_s)
         current = progressing(before)
         if current is not None and current["status"] == "True":
@@ -218,7 +218,7 @@ def _sum(sets: Iterable[Object], name: str) -> int:
 
 
 def _terminating(sets: Iterable[Object]) -> int | None:
-    """Return how many pods are going; None: not every ReplicaSet tells."""
+    """Return the number of terminating pods; None: not every ReplicaSet reports it."""
     count = 0
     for each in sets:
         status = each.get("status") or {}

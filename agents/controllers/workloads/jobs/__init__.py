@@ -1,4 +1,4 @@
-"""Job: pods that run to their end, counted one by one; CronJob and what cleans up beside it.
+"""Job: pods that run to completion, counted one by one; CronJob and TTL after finished.
 
 controller.py        what wakes a Job; pods whose Job is gone
 sync.py              one sync: what a Job has reached, which pods it needs

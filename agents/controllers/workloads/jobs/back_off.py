@@ -1,4 +1,4 @@
-"""How long a Job waits before it makes pods after failures: longer with each one.
+"""The delay before a Job creates pods after failures: longer with each one.
 
     record = after(Record(0, None), succeeded=[], failed=[pod])
     remaining_s(record, now_s)   → 10, 20, 40 … 600 seconds since the last failure
@@ -20,12 +20,12 @@ _DOUBLINGS_MAX: Final = 6
 
 
 class Record(NamedTuple):
-    """What is known of failures."""
+    """The failures of a Job."""
 
     failures: int
     """Since the last success."""
     last_s: float
-    """When the last pod failed."""
+    """The time of the last failure."""
 
 
 NO_FAILURES: Final = Record(0, 0.0)
@@ -53,7 +53,7 @@ def remaining_s(record: Record, now_s: float) -> float:
 
 
 def finished_s(pod: Object) -> float:
-    """Return when a pod ended, as well as it tells."""
+    """Return when a pod ended, as far as its status shows."""
     ended_s = _containers_finished_s(pod)
     if ended_s is not None:
         return ended_s
@@ -70,7 +70,7 @@ def finished_s(pod: Object) -> float:
 
 
 def _containers_finished_s(pod: Object) -> float | None:
-    """Return when the last container ended; None: one has not, or does not tell."""
+    """Return when the last container ended; None: one has not, or its status does not show it."""
     status = pod.get("status") or {}
     sidecars = {
         each["name"] for each in pod["spec"].get("initContainers") or () if is_sidecar(each)

@@ -1,4 +1,4 @@
-"""What wakes a Job; pods whose Job is gone or has ended are let go.
+"""The Job controller: its triggers; finalizers of pods without a Job are removed.
 
 default/sum            a Job
 pod:default/sum-x7f2k  a pod that may have lost its Job
@@ -54,7 +54,7 @@ class JobController(BaseController):
     indexes: Sequence[Index] = (Index(PODS, CONTROLLER_INDEX, controller_values),)
 
     def __init__(self) -> None:
-        """Know of no failures yet."""
+        """Start with no failures."""
         self._owners = OwnerKeys(JOBS)
         self.watches: Sequence[Watch] = (
             Watch(JOBS, self._keys_of_job),
@@ -121,12 +121,12 @@ def _generation(job: Object) -> int:
 
 
 def _is_of_another(job: Object) -> bool:
-    """Whether another controller keeps a Job."""
+    """Whether another controller manages a Job."""
     return job["spec"].get("managedBy") not in (None, _OWN_NAME)
 
 
 def _has_no_job(pod: Object, view: View) -> bool:
-    """Whether nobody will count a pod any more."""
+    """Whether no controller will count a pod."""
     reference = controller_of(pod)
     if reference is None:
         return True
@@ -139,7 +139,7 @@ def _has_no_job(pod: Object, view: View) -> bool:
 
 
 def _let_go(pod: Object | None, view: View) -> Plan:
-    """Take the finalizer from a pod that nobody will count."""
+    """Remove the finalizer of a pod that no controller will count."""
     if pod is None or not job_pods.is_tracked(pod) or not _has_no_job(pod, view):
         return None
     [outcome] = yield [job_pods.without_finalizer(pod)]

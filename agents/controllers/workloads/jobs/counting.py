@@ -1,4 +1,4 @@
-"""Ended pods of a Job are counted, each once, and let go; the Job ends when none is left to count.
+"""Counts ended pods of a Job once each, removes their finalizers, and finishes the Job.
 
 uid among the uncounted ─► status written ─► finalizer removed ─► counted ─► status written
 """
@@ -28,7 +28,7 @@ Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 
 def track(state: JobState) -> Work:
-    """Count ended pods, let them go, and end the Job when nothing is left to count."""
+    """Count ended pods, remove their finalizers, and finish the Job when all are counted."""
     tracked = {pod["metadata"]["uid"] for pod in state.pods if job_pods.is_tracked(pod)}
     state.is_changed |= state.uncounted.count(tracked)
     leaving = _newly_counted(state)
@@ -57,7 +57,7 @@ def track(state: JobState) -> Work:
 def _newly_counted(state: JobState) -> list[Object]:
     """Put ended pods among those to be counted; return the pods that may go."""
     leaving: list[Object] = []
-    known = {name: set(state.uncounted.of(name)) for name in ("succeeded", "failed")}
+    uncounted = {name: set(state.uncounted.of(name)) for name in ("succeeded", "failed")}
     new_indexes = 0
     for pod in state.pods:
         uid = pod["metadata"]["uid"]
@@ -65,16 +65,16 @@ def _newly_counted(state: JobState) -> list[Object]:
         if not job_pods.is_tracked(pod) or not _may_leave(state, pod, has_failed=has_failed):
             continue
         leaving.append(pod)
-        if job_pods.phase_of(pod) == "Succeeded" and uid not in known["failed"]:
+        if job_pods.phase_of(pod) == "Succeeded" and uid not in uncounted["failed"]:
             if state.is_indexed:
                 index = indexes.index_of(pod)
                 new_indexes += state.is_valid(pod) and index not in state.completed_before
-            elif uid not in known["succeeded"]:
+            elif uid not in uncounted["succeeded"]:
                 state.uncounted.add("succeeded", uid)
                 state.is_changed = True
         elif (
             (has_failed or state.ends_in_failure)
-            and uid not in known["failed"]
+            and uid not in uncounted["failed"]
             and state.is_valid(pod)
             and verdict(state.job, pod).is_counted
         ):
@@ -111,24 +111,24 @@ def _tell_indexes(state: JobState) -> None:
 
 
 def _tell_target(state: JobState) -> None:
-    """Say in what the Job is to end, before its pods have ended."""
+    """Set the condition of the coming end of a Job, before its pods have ended."""
     finish = state.finish
     if finish is None:
         return
-    known = state.status.get("conditions") or []
+    before = state.status.get("conditions") or []
     if finish["type"] == FAILURE_TARGET:
-        state.status["conditions"] = [*known, finish]
+        state.status["conditions"] = [*before, finish]
         state.is_changed = True
         state.finish = state.condition(FAILED, finish["reason"], finish["message"])
     elif finish["type"] == SUCCESS_CRITERIA:
-        if not conditions.is_true(known, SUCCESS_CRITERIA):
-            state.status["conditions"] = [*known, finish]
+        if not conditions.is_true(before, SUCCESS_CRITERIA):
+            state.status["conditions"] = [*before, finish]
             state.is_changed = True
         state.finish = state.condition(COMPLETE, finish["reason"], finish["message"])
 
 
 def _tell_end(state: JobState) -> bool:
-    """Say that the Job has ended, if all of its pods have."""
+    """Set the condition of the end of a Job, if all of its pods have ended."""
     if state.finish is None or len(state.uncounted) or state.terminating_count > 0:
         return False
     known = state.status.get("conditions") or []

@@ -340,7 +340,7 @@ class _Sync:
         meta = template.get("metadata") or {}
         zone = self._zone_of(self._spec["timeZone"]) if self._spec.get("timeZone") else UTC
         local = datetime.fromtimestamp(moment, zone).isoformat()
-        made: Object = {
+        metadata: Object = {
             "name": self._job_name(moment),
             "namespace": self._cron_job["metadata"]["namespace"],
             "annotations": {
@@ -350,11 +350,11 @@ class _Sync:
             "ownerReferences": [controller_reference(self._cron_job)],
         }
         if meta.get("labels"):
-            made["labels"] = dict(meta["labels"])
+            metadata["labels"] = dict(meta["labels"])
         return {
             "apiVersion": JOBS.api_version,
             "kind": JOBS.kind,
-            "metadata": made,
+            "metadata": metadata,
             "spec": template["spec"],
         }
 

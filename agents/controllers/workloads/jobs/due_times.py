@@ -26,11 +26,11 @@ class NeverDueError(ValueError):
 
 
 class Due(NamedTuple):
-    """What has come due."""
+    """The schedule times that are due."""
 
     most_recent_s: int | None
     missed: int
-    """How many times have come, about."""
+    """The approximate number of missed times."""
 
 
 def next_s(schedule: Schedule, after_s: float, zone: tzinfo) -> int | None:

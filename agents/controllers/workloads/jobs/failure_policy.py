@@ -1,4 +1,4 @@
-"""What a failed pod means for its Job: the first rule of its failure policy that matches.
+"""The consequence of a failed pod: the first rule of the pod failure policy that matches.
 
 verdict(job, pod)   → Verdict("Ignore", is_counted=False, message="")
 """
@@ -14,7 +14,7 @@ _IGNORE: Final = "Ignore"
 
 
 class Verdict(NamedTuple):
-    """What the failure of a pod means."""
+    """The consequence of a pod's failure."""
 
     action: str
     """Empty: no rule matches."""
@@ -44,13 +44,13 @@ def _cause(rule: Object, pod: Object) -> str | None:
     """Return what of a pod a rule matches, as text."""
     meta, status = pod["metadata"], pod.get("status") or {}
     name = f"{meta['namespace']}/{meta['name']}"
-    wanted = rule.get("onExitCodes")
-    if wanted is not None:
+    types = rule.get("onExitCodes")
+    if types is not None:
         for container in (
             *(status.get("containerStatuses") or ()),
             *(status.get("initContainerStatuses") or ()),
         ):
-            code = _matching_code(wanted, container)
+            code = _matching_code(types, container)
             if code:
                 return f"Container {container['name']} for pod {name} failed with exit code {code}"
         return None
@@ -58,14 +58,14 @@ def _cause(rule: Object, pod: Object) -> str | None:
     return None if found is None else f"Pod {name} has condition {found}"
 
 
-def _matching_code(wanted: Object, container: Object) -> int:
+def _matching_code(types: Object, container: Object) -> int:
     """Return the exit code of a container if it matches, else 0."""
     ended = (container.get("state") or {}).get("terminated")
-    if ended is None or wanted.get("containerName") not in (None, container["name"]):
+    if ended is None or types.get("containerName") not in (None, container["name"]):
         return 0
     code: int = ended.get("exitCode", 0)
-    is_listed = code in (wanted.get("values") or ())
-    return code if is_listed == (wanted["operator"] == "In") else 0
+    is_listed = code in (types.get("values") or ())
+    return code if is_listed == (types["operator"] == "In") else 0
 
 
 def _matching_condition(patterns: Iterable[Object], status: Object) -> str | None:

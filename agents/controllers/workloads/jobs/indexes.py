@@ -15,15 +15,15 @@ INDEX: Final = "batch.kubernetes.io/job-completion-index"
 
 
 def parse(text: str | None, completions: int) -> set[int]:
-    """Return the indexes of a text below a limit; what is no index is left out."""
-    found: set[int] = set()
+    """Return the indexes of a text below a limit; invalid ones are left out."""
+    indexes: set[int] = set()
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
         if not _is_number(first) or not (last == "" or _is_number(last)):
             continue
         end = int(last) if last else int(first)
-        found.update(range(int(first), min(end, completions - 1) + 1))
-    return found
+        indexes.update(range(int(first), min(end, completions - 1) + 1))
+    return indexes
 
 
 def text(indexes: Iterable[int]) -> str:

@@ -1,4 +1,4 @@
-"""Pods of a Job are made and deleted, as many as it needs."""
+"""Creates and deletes pods of a Job, as many as it needs."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias
@@ -20,7 +20,7 @@ _BATCH_S: Final = 1.0
 
 
 def manage(state: JobState) -> Work:
-    """Have as many active pods as are wanted."""
+    """Create or delete pods until the desired number is active."""
     if state.is_suspended:
         going = job_pods.for_removal(state.job, state.active, len(state.active))
         yield from delete_pods(state, going, is_let_go=True)
@@ -79,7 +79,7 @@ def _new_indexed_pods(state: JobState, count: int) -> list[Object]:
     if job_pods.replaces_failed_only(state.job):
         taken |= indexes_of([pod for pod in state.pods if is_terminating(pod)])
     free = [index for index in range(state.spec["completions"]) if index not in taken][:count]
-    made: list[Object] = []
+    pods: list[Object] = []
     waits: list[float] = []
     for index in free:
         replaced = state.waiting_for_successor.get(index)
@@ -92,16 +92,16 @@ def _new_indexed_pods(state: JobState, count: int) -> list[Object]:
             if wait_s > 0:
                 waits.append(wait_s)
                 continue
-        made.append(job_pods.new_indexed_pod(state.job, index, replaced))
+        pods.append(job_pods.new_indexed_pod(state.job, index, replaced))
     if waits:
         state.waits.append(max(min(waits), _BATCH_S))
-    return made
+    return pods
 
 
 def delete_pods(
     state: JobState, going: Sequence[Object], *, is_let_go: bool = False
 ) -> Generator[Step, list[Outcome], int]:
-    """Delete pods and return how many are gone; is_let_go: they are not counted any more."""
+    """Delete pods and return how many are gone; is_let_go: they are no longer counted."""
     if is_let_go:
         patches = [job_pods.without_finalizer(pod) for pod in going if job_pods.is_tracked(pod)]
         for outcome in (yield patches):

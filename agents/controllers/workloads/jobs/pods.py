@@ -1,4 +1,4 @@
-"""Pods of a Job, made and judged.
+"""Pods of a Job: templates and predicates.
 
 Each has a finalizer until it is counted, so that none that ended is missed.
 """
@@ -35,7 +35,7 @@ def has_limit_per_index(job: Object) -> bool:
 
 
 def is_suspended(job: Object) -> bool:
-    """Whether a Job is to have no pods for now."""
+    """Whether a Job is suspended."""
     return bool(job["spec"].get("suspend"))
 
 
@@ -56,7 +56,7 @@ def phase_of(pod: Object) -> str:
 
 
 def is_failed(pod: Object, job: Object) -> bool:
-    """Whether a pod counts as failed: it has, or it is going and is to be replaced at once."""
+    """Whether a pod counts as failed: it has, or it is terminating and replaced at once."""
     phase = phase_of(pod)
     if phase == "Failed":
         return True

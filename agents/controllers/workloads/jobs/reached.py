@@ -1,4 +1,4 @@
-"""What a Job has reached: whether it is to end, and why."""
+"""Whether a Job is to end, and why."""
 
 from typing import Any, TypeAlias
 
@@ -51,7 +51,7 @@ def _past_limit(state: JobState) -> Object | None:
 
 
 def _restarts_are_past(state: JobState, limit: int) -> bool:
-    """Whether containers that are restarted in place were so too often."""
+    """Whether containers that are restarted in place have exceeded the limit."""
     if state.spec["template"]["spec"].get("restartPolicy") != "OnFailure":
         return False
     restarts = sum(

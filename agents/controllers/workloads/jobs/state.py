@@ -1,4 +1,4 @@
-"""A Job with its pods, while it is brought a step further: what there is, and what was found.
+"""The state of one sync of a Job: the Job, its pods, and results so far.
 
 Made anew for each sync; the parts of a sync read and change it.
 """
@@ -32,7 +32,7 @@ def is_finished(job: Object) -> bool:
 
 
 class JobState:
-    """What there is of a Job."""
+    """A Job and its pods."""
 
     def __init__(
         self, job: Object, pods: Sequence[Object], failures: Failures, now_s: float
@@ -57,7 +57,7 @@ class JobState:
         new_failed = self.newly_ended("failed")
         self.new_failures = back_off.after(failures, new_succeeded, new_failed)
         self.failures = failures
-        """What is to be remembered, once the status says so."""
+        """The back-off record to store once the status is written."""
         self.succeeded = (
             self.status.get("succeeded", 0)
             + len(new_succeeded)
@@ -75,12 +75,12 @@ class JobState:
 
     @property
     def is_suspended(self) -> bool:
-        """Whether the Job is to have no pods for now."""
+        """Whether the Job is suspended."""
         return job_pods.is_suspended(self.job)
 
     @property
     def ends_in_failure(self) -> bool:
-        """Whether it was found that the Job has failed."""
+        """Whether the Job has failed."""
         return self.finish is not None and self.finish["type"] != SUCCESS_CRITERIA
 
     def set_count(self, name: str, count: int) -> None:
@@ -93,7 +93,7 @@ class JobState:
             self.status.pop(name, None)
 
     def is_valid(self, pod: Object) -> bool:
-        """Whether a pod counts: of an indexed Job it must have an index that is wanted."""
+        """Whether a pod counts: of an indexed Job it must have a valid index."""
         if not self.is_indexed:
             return True
         index = indexes.index_of(pod)
@@ -147,7 +147,7 @@ class JobState:
         )
 
     def has_failed_index(self, pod: Object) -> bool:
-        """Whether the index of a pod has failed with it for good."""
+        """Whether the index of a pod has failed for good."""
         if not job_pods.is_failed(pod, self.job):
             return False
         found = verdict(self.job, pod)

@@ -1,4 +1,4 @@
-"""One sync of a Job: what it has reached, which pods it needs, and how they are counted.
+"""One sync of a Job: its end, the pods that it needs, and how they are counted.
 
 SuccessCriteriaMet ─► all pods have ended ─► Complete
 FailureTarget      ─► all pods have ended ─► Failed
@@ -72,17 +72,17 @@ def _go_on(state: JobState) -> Work:
 
 
 def _mark_suspended(state: JobState) -> Work:
-    known = state.status.get("conditions") or []
-    found = conditions.find(known, SUSPENDED)
+    before = state.status.get("conditions") or []
+    condition = conditions.find(before, SUSPENDED)
     if state.is_suspended:
         new = state.condition(SUSPENDED, "JobSuspended", "Job suspended")
     else:
         new = state.condition(SUSPENDED, "JobResumed", "Job resumed", "False")
-        if found is None:
+        if condition is None:
             return
-    if found is not None and found["status"] == new["status"]:
+    if condition is not None and condition["status"] == new["status"]:
         return
-    state.status["conditions"] = replaced(known, new)
+    state.status["conditions"] = replaced(before, new)
     state.is_changed = True
     if state.is_suspended:
         state.status.pop("startTime", None)

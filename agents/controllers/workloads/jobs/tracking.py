@@ -1,4 +1,4 @@
-"""How ended pods are counted, once each, though any step may fail.
+"""Tracking of ended pods by finalizers: counted once each, though any step may fail.
 
     uid into status.uncountedTerminatedPods ─► finalizer removed ─► into the counter
 
@@ -34,12 +34,12 @@ class Uncounted:
         return self._uids[counter]
 
     def add(self, counter: str, uid: str) -> None:
-        """Let a pod wait for a counter."""
+        """Add a pod that is to be counted."""
         self._uids[counter].append(uid)
         self._store()
 
     def count(self, tracked: Iterable[str]) -> bool:
-        """Count the pods that have no finalizer any more; return whether there were any.
+        """Count the pods that have lost their finalizer; return whether there were any.
 
         tracked: the uids of pods that have theirs.
         """

@@ -1,4 +1,4 @@
-"""Jobs that have ended are deleted after their time to live, with all that belongs to them."""
+"""Deletes finished Jobs after their time to live, with their dependents."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias

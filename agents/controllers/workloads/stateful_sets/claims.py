@@ -1,10 +1,10 @@
-"""Who owns the claims of a StatefulSet, as its retention policy says.
+"""The owners of a StatefulSet's claims, by its retention policy.
 
     whenDeleted  whenScaled   owner
-    Retain       Retain       nobody
+    Retain       Retain       none
     Delete       Retain       the set
-    Retain       Delete       the pod, once its ordinal is not wanted any more
-    Delete       Delete       the set, or instead the pod, once its ordinal is not wanted any more
+    Retain       Delete       the pod, once its ordinal is out of range
+    Delete       Delete       the set, or instead the pod, once its ordinal is out of range
 
 A claim that belongs to an earlier set or pod of the same name is left alone, and so is one that
 something else controls.
@@ -48,12 +48,12 @@ def is_stale(claim: Object, obj: Object) -> bool:
 
 
 def blocks_pod(stateful_set: Object, claim: Object, pod: Object) -> bool:
-    """Whether a claim is about to go with an earlier pod: a new pod must wait."""
+    """Whether a claim is about to be deleted with an earlier pod: a new pod must wait."""
     return _policy(stateful_set)[1] and is_stale(claim, pod)
 
 
 def has_other_controller(claim: Object, stateful_set: Object, pod: Object) -> bool:
-    """Whether the policy wants an owner, and something else controls the claim."""
+    """Whether the policy requires an owner, and another object controls the claim."""
     if not any(_policy(stateful_set)):
         return False
     for reference in _references(claim):

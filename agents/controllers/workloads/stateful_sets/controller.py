@@ -1,4 +1,4 @@
-"""What wakes a StatefulSet, its revisions and its status."""
+"""The StatefulSet controller: its triggers, revisions and status."""
 
 from collections.abc import Generator, Sequence
 from typing import Any, Final, TypeAlias
@@ -102,7 +102,7 @@ class StatefulSetController(BaseController):
         if replicas.deleted:
             left = status.get("currentReplicas", 0) - replicas.deleted
             _set_count(status, "currentReplicas", max(left, 0))
-        yield from _write_status(stateful_set, _completed(stateful_set, status))
+        yield from _write_status(stateful_set, _complete(stateful_set, status))
         live = {each["metadata"]["name"] for each in (current, update)}
         live.update(map(pods.revision_of, members))
         limit = stateful_set["spec"].get("revisionHistoryLimit", 10)
@@ -195,7 +195,7 @@ def _set_count(status: Object, name: str, count: int) -> None:
         status.pop(name, None)
 
 
-def _completed(stateful_set: Object, status: Object) -> Object:
+def _complete(stateful_set: Object, status: Object) -> Object:
     """Return a status in which a finished rolling update is the current revision."""
     replicas = pods.replicas_of(stateful_set)
     counts = ("updatedReplicas", "readyReplicas", "replicas")
@@ -209,7 +209,7 @@ def _completed(stateful_set: Object, status: Object) -> Object:
 
 
 def _write_status(stateful_set: Object, status: Object) -> Generator[Step, list[Outcome], None]:
-    """Write a status that differs; a set that changed meanwhile is read once again."""
+    """Write a status that differs; after a conflict the set is read again."""
     before = stateful_set.get("status") or {}
     names = (*_COUNTS, "currentRevision", "updateRevision", "conditions")
     is_newer = status["observedGeneration"] > before.get("observedGeneration", 0)

@@ -43,7 +43,7 @@ def replicas_of(stateful_set: Object) -> int:
 
 
 def is_in_range(stateful_set: Object, ordinal: int) -> bool:
-    """Whether a pod of this ordinal is to be."""
+    """Whether an ordinal is in the set's range."""
     return 0 <= ordinal - start_of(stateful_set) < replicas_of(stateful_set)
 
 
@@ -54,7 +54,7 @@ def revision_of(pod: Object) -> str:
 
 
 def is_created(pod: Object) -> bool:
-    """Whether the server has a pod."""
+    """Whether a pod exists in the API."""
     return bool((pod.get("status") or {}).get("phase"))
 
 

@@ -1,7 +1,7 @@
 """One sync of a StatefulSet's pods.
 
     1 replicas, lowest ordinal first: created, waited for, repaired
-    2 pods that are not wanted any more, highest first: ended
+    2 pods beyond the range, highest first: deleted
     3 pods of another revision, highest first: ended, to be made anew
 
 OrderedReady takes one pod at a time and waits until it is available; Parallel takes all.
@@ -61,9 +61,9 @@ class Replicas:
         self._is_ordered: bool = spec.get("podManagementPolicy") != "Parallel"
         self._strategy: Object = spec.get("updateStrategy") or {}
         self.deleted = 0
-        """How many pods of the current revision were ended for the update."""
+        """The number of pods of the current revision that were deleted for the update."""
         self.waits_for_claims = False
-        """Whether pods cannot be made yet: claims of earlier ones go, and nothing tells when."""
+        """Whether pods must wait for the deletion of earlier claims, which no event announces."""
         by_ordinal = {pods.ordinal_of(pod): pod for pod in members}
         start = pods.start_of(stateful_set)
         self._replicas = [
@@ -170,22 +170,22 @@ class Replicas:
 
     def _repair(self, pod: Object) -> Work:
         """Give a pod the labels, volumes and claims of its ordinal, should it lack them."""
-        wanted = pod
+        desired = pod
         if not pods.has_identity(pod):
-            wanted = pods.with_identity(wanted)
+            desired = pods.with_identity(desired)
         if not pods.has_storage(self._set, pod):
-            wanted = pods.with_storage(self._set, wanted)
+            desired = pods.with_storage(self._set, desired)
             yield from self._make_claims(pod)
         yield from self._own_claims(pod)
-        if wanted is not pod:
-            [outcome] = yield [Update(PODS, wanted)]
+        if desired is not pod:
+            [outcome] = yield [Update(PODS, desired)]
             yield [self._pod_event("Update", pod, outcome.error)]
             outcome.result()
 
     # Replicas that are not wanted, or of another revision.
 
     def _end(self, members: Sequence[Object]) -> Halting:
-        """End pods that are not wanted any more: one, or all."""
+        """Delete pods beyond the range: one, or all."""
         if self._is_ordered:
             pod = members[0]
             is_first = pod is self._first_unavailable()
@@ -253,22 +253,22 @@ class Replicas:
 
     def _make_claims(self, pod: Object) -> Work:
         """Create the claims that a pod lacks; raises ClaimError."""
-        known = {claim["metadata"]["name"]: claim for claim in self._known_claims(pod)}
+        existing = {claim["metadata"]["name"]: claim for claim in self._known_claims(pod)}
         problems = [
-            f"pvc {name} is being deleted" for name, claim in known.items() if is_deleting(claim)
+            f"pvc {name} is being deleted" for name, claim in existing.items() if is_deleting(claim)
         ]
-        wanted = [
+        missing = [
             claim
             for claim in pods.new_claims(self._set, pods.ordinal_of(pod)).values()
-            if claim["metadata"]["name"] not in known
+            if claim["metadata"]["name"] not in existing
         ]
-        if wanted:
+        if missing:
             outcomes = yield [
                 Create(PERSISTENT_VOLUME_CLAIMS, claim["metadata"]["namespace"], claim)
-                for claim in wanted
+                for claim in missing
             ]
             records = []
-            for claim, outcome in zip(wanted, outcomes, strict=True):
+            for claim, outcome in zip(missing, outcomes, strict=True):
                 name = claim["metadata"]["name"]
                 if outcome.error is not None:
                     problems.append(f"failed to create PVC {name}: {outcome.error}")

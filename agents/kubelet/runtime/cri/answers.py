@@ -1,4 +1,4 @@
-"""What an engine answers, as values of the runtime: images, containers, usage, what it can do.
+"""An engine's answers as values of the runtime: images, containers, usage, features.
 
 `specs` is the other direction. Labels and annotations are those that it has set.
 """
@@ -29,8 +29,8 @@ def abilities_of(answer: cri.StatusResponse) -> Abilities:
         for each in answer.runtime_handlers
     }
     features = answer.features
-    told = answer.HasField("features")
-    return Abilities(handlers, features.supplemental_groups_policy if told else None)
+    has_features = answer.HasField("features")
+    return Abilities(handlers, features.supplemental_groups_policy if has_features else None)
 
 
 def problem_of(status: cri.RuntimeStatus) -> str:

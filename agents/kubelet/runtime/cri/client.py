@@ -32,7 +32,7 @@ class CriClient:
     """One engine; all of it belongs to one loop."""
 
     def __init__(self, endpoint: str) -> None:
-        """Connect at the first call; endpoint: unix://PATH, or the path alone."""
+        """Connects at the first call; endpoint: unix://PATH, or the path alone."""
         self._target = endpoint if "://" in endpoint else f"unix://{endpoint}"
         self._channel: grpc.aio.Channel | None = None
 

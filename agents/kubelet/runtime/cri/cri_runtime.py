@@ -61,13 +61,13 @@ class CriOptions:
     cgroup: str = "kubepods"
     """Under which pods are."""
     limits: Limits | None = None
-    """Of all pods together; None: of others' making."""
+    """The limits of all pods together; None: set by others."""
     cgroup_driver: str = CGROUPFS
-    """Of an engine that does not tell its own."""
+    """The cgroup driver of an engine that does not report its own."""
 
 
 class _Sandbox:
-    """What is known of the newest sandbox of a pod."""
+    """The newest sandbox of a pod."""
 
     __slots__ = ("addresses", "attempt", "config", "id", "is_ready")
 
@@ -114,7 +114,7 @@ class CriRuntime(EngineImages):
         self.version = ""
 
     async def open(self) -> None:
-        """Ask who the engine is, and what it has; raises ConfigError."""
+        """Read the engine's version, and its containers; raises ConfigError."""
         try:
             request = cri.VersionRequest(version="0.1.0")
             answer = await self._client.call("Version", request, cri.VersionResponse)
@@ -145,7 +145,7 @@ class CriRuntime(EngineImages):
         return SYSTEMD if answer.linux.cgroup_driver == cri.SYSTEMD else CGROUPFS
 
     async def close(self) -> None:
-        """Let the containers be."""
+        """Disconnect; containers go on."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -193,7 +193,7 @@ class CriRuntime(EngineImages):
         return known is not None and known[-1].is_ready
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Tell the engine from which ranges pods have addresses."""
+        """Pass the pod CIDRs of the node to the engine."""
         if not ranges:
             return
         network = cri.NetworkConfig(pod_cidr=",".join(ranges))
@@ -219,7 +219,7 @@ class CriRuntime(EngineImages):
         self._problem = answers.problem_of(answer.status)
 
     async def _look(self) -> None:
-        """List what the engine has, and tell of pods of which something changed."""
+        """List what the engine has, and report pods that have changed."""
         sandboxes = await self._client.call(
             "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
         )
@@ -228,12 +228,12 @@ class CriRuntime(EngineImages):
         )
         self._listed_s = self._clock.monotonic_s()
         changed = await self._take_sandboxes(sandboxes.items)
-        seen = set()
+        current_ids = set()
         for each in listed.containers:
             uid = each.labels.get(specs.POD_UID)
             if not uid or specs.CONTAINER_NAME not in each.labels:
                 continue
-            seen.add(each.id)
+            current_ids.add(each.id)
             known = self._containers.get(each.id)
             runs = each.state == cri.CONTAINER_RUNNING
             if each.state == cri.CONTAINER_CREATED and known is None:
@@ -241,7 +241,7 @@ class CriRuntime(EngineImages):
             if known is None or known.is_running is not runs:
                 await self._refresh(each.id)
                 changed.add(uid)
-        for number in [each for each in self._containers if each not in seen]:
+        for number in [each for each in self._containers if each not in current_ids]:
             changed.add(self._containers.pop(number).pod_uid)
         for uid in changed:
             self._on_change(uid)
@@ -282,7 +282,7 @@ class CriRuntime(EngineImages):
             sandbox.addresses = tuple(filter(None, every))
 
     async def _refresh(self, number: str) -> Container | None:
-        """Read what the engine says of a container; None: it is gone."""
+        """Read the status of a container; None: it does not exist."""
         request = cri.ContainerStatusRequest(container_id=number)
         try:
             answer = await self._client.call(
@@ -293,30 +293,32 @@ class CriRuntime(EngineImages):
                 raise
             return None
         status = answer.status
-        found = self._containers.get(number)
-        if found is None:
-            found = self._containers[number] = answers.container_of(status)
-        found.is_running = status.state == cri.CONTAINER_RUNNING
+        container = self._containers.get(number)
+        if container is None:
+            container = self._containers[number] = answers.container_of(status)
+        container.is_running = status.state == cri.CONTAINER_RUNNING
         if status.started_at:
-            found.started_s = status.started_at / 1e9
-        if not found.is_running:
-            found.exit_code, found.reason = status.exit_code, status.reason
-            found.finished_s = (status.finished_at or status.created_at) / 1e9
-            found.message = (
+            container.started_s = status.started_at / 1e9
+        if not container.is_running:
+            container.exit_code, container.reason = status.exit_code, status.reason
+            container.finished_s = (status.finished_at or status.created_at) / 1e9
+            container.message = (
                 await asyncio.to_thread(answers.termination_message_of, status) or status.message
             )
-        return found
+        return container
 
     # Sandboxes.
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
         """Run a sandbox, unless one is ready; raises StartError."""
-        known = self._sandboxes.get(sandbox.uid, [])
-        if known and known[-1].is_ready:
-            if known[-1].config is None:
-                known[-1].config = specs.sandbox_config(sandbox, known[-1].attempt, self._driver)
+        sandboxes = self._sandboxes.get(sandbox.uid, [])
+        if sandboxes and sandboxes[-1].is_ready:
+            if sandboxes[-1].config is None:
+                sandboxes[-1].config = specs.sandbox_config(
+                    sandbox, sandboxes[-1].attempt, self._driver
+                )
             return False
-        attempt = known[-1].attempt + 1 if known else 0
+        attempt = sandboxes[-1].attempt + 1 if sandboxes else 0
         config = specs.sandbox_config(sandbox, attempt, self._driver)
         await self._groups.make(sandbox.cgroup, sandbox.limits)
         await asyncio.to_thread(os.makedirs, sandbox.log_directory, 0o755, exist_ok=True)
@@ -330,8 +332,8 @@ class CriRuntime(EngineImages):
         made = _Sandbox(answer.pod_sandbox_id, attempt, is_ready=True)
         made.config = config
         await self._read_address(made)
-        self._sandboxes[sandbox.uid] = [*known, made]
-        return bool(known)
+        self._sandboxes[sandbox.uid] = [*sandboxes, made]
+        return bool(sandboxes)
 
     # Containers.
 
@@ -370,7 +372,7 @@ class CriRuntime(EngineImages):
         return found
 
     async def stop(self, container_id: str, grace_s: float) -> None:
-        """Let the engine stop a container."""
+        """Stop a container."""
         request = cri.StopContainerRequest(container_id=container_id, timeout=int(grace_s))
         try:
             await self._client.call(
@@ -379,10 +381,10 @@ class CriRuntime(EngineImages):
             await self._refresh(container_id)
         except CriError as error:
             if error.code != _GONE:
-                self._logger.warning("a container was not stopped", error=error.text)
+                self._logger.warning("failed to stop a container", error=error.text)
 
     async def update(self, container_id: str, limits: Limits) -> None:
-        """Let the engine give a container other limits; raises UpdateError."""
+        """Change the limits of a container; raises UpdateError."""
         request = cri.UpdateContainerResourcesRequest(
             container_id=container_id, linux=specs.resources(limits, unified=self._is_unified)
         )
@@ -453,7 +455,7 @@ class CriRuntime(EngineImages):
         return found
 
     async def reopen_log(self, container_id: str) -> None:
-        """Let a container's log go on in a new file."""
+        """Reopen a container's log after rotation."""
         request = cri.ReopenContainerLogRequest(container_id=container_id)
         with contextlib.suppress(CriError):  # it ended meanwhile
             await self._client.call("ReopenContainerLog", request, cri.ReopenContainerLogResponse)

@@ -1,4 +1,4 @@
-"""The images of a container engine: found, pulled, listed, removed."""
+"""The images of a container engine: lookup, pull, list, removal."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from kvstack.component.logger import Logger
 
 
 class EngineImages:
-    """What a runtime is asked of images."""
+    """The image service of a container engine."""
 
     def __init__(self, client: CriClient, logger: Logger) -> None:
         """client: of the service of images, which may be the engine's own."""
@@ -35,7 +35,7 @@ class EngineImages:
         return answers.image_of(answer.image)
 
     async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
-        """Let the engine pull an image, with each of the credentials in turn; raises StartError."""
+        """Pull an image, with each of the credentials in turn; raises StartError."""
         for last, login in _with_last(credentials or [{}]):
             auth = cri.AuthConfig(
                 username=login.get("username", ""),
@@ -71,7 +71,9 @@ class EngineImages:
                 "ImageFsInfo", cri.ImageFsInfoRequest(), cri.ImageFsInfoResponse
             )
         except CriError as error:
-            self._logger.warning("the engine does not say where images are", error=error.text)
+            self._logger.warning(
+                "the engine does not report the file system of images", error=error.text
+            )
             return None
         for each in answer.image_filesystems:
             directory = Path(each.fs_id.mountpoint)

@@ -1,4 +1,4 @@
-"""What a pod asks of an engine, as messages: the sandbox and its containers.
+"""CRI messages of a pod: its sandbox and containers.
 
 Labels and annotations are those by which any kubelet finds its containers again.
 """
@@ -44,7 +44,7 @@ def pod_labels(sandbox: Sandbox) -> dict[str, str]:
 
 
 def sandbox_config(sandbox: Sandbox, attempt: int, driver: str) -> cri.PodSandboxConfig:
-    """Return what an engine is told of a sandbox; driver: by which it makes control groups."""
+    """Return the PodSandboxConfig of a sandbox; driver: the engine's cgroup driver."""
     group = slice_of(sandbox.cgroup) if driver == SYSTEMD else f"/{sandbox.cgroup}"
     security = sandbox.security
     context = cri.LinuxSandboxSecurityContext(
@@ -123,7 +123,7 @@ def resources(limits: Limits, *, unified: bool = False) -> cri.LinuxContainerRes
 def container_config(
     config: ContainerConfig, message_file: str, *, recursive: bool = False, unified: bool = False
 ) -> cri.ContainerConfig:
-    """Return what an engine is told of a container; message_file: for its termination message.
+    """Return the ContainerConfig of a container; message_file: for its termination message.
 
     recursive: whether the engine can let what is mounted below a mount only be read. unified:
     whether the machine has control groups of version 2.
@@ -192,7 +192,7 @@ def _security(
     sandbox: Sandbox, security: Security, target: str
 ) -> cri.LinuxContainerSecurityContext:
     hidden: Sequence[str] = () if security.is_privileged else _MASKED
-    kept: Sequence[str] = () if security.is_privileged else _READ_ONLY
+    read_only: Sequence[str] = () if security.is_privileged else _READ_ONLY
     context = cri.LinuxContainerSecurityContext(
         capabilities=cri.Capability(
             add_capabilities=list(security.added), drop_capabilities=list(security.dropped)
@@ -204,7 +204,7 @@ def _security(
         supplemental_groups_policy=cri.Strict if security.is_strict else cri.Merge,
         no_new_privs=security.no_new_privileges,
         masked_paths=list(hidden),
-        readonly_paths=list(kept),
+        readonly_paths=list(read_only),
         seccomp=_profile(security.seccomp),
     )
     if security.user is not None:

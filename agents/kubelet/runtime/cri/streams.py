@@ -1,4 +1,4 @@
-"""Talks with an engine's streaming server: exec, attach, port-forward, over SPDY/3.1.
+"""Connects to an engine's streaming server: exec, attach, port-forward, over SPDY/3.1.
 
 session = await open_command(url, tty=False)             a Session of the runtime protocol
 reader, writer = await open_port(url, 80)
@@ -62,7 +62,7 @@ class EngineSession:
         self._later: set[asyncio.Task[None]] = set()
 
     async def write(self, data: bytes) -> None:
-        """Give it input; what it does not want any more is dropped."""
+        """Write to its input; dropped once the process has closed it."""
         if (stdin := self._streams.get("stdin")) is not None:
             try:
                 await stdin.write(data)
@@ -70,7 +70,7 @@ class EngineSession:
                 del self._streams["stdin"]
 
     def close_input(self) -> None:
-        """It gets no more input."""
+        """Close the command's standard input."""
         if (stdin := self._streams.pop("stdin", None)) is not None:
             self._soon(stdin.finish())
 

@@ -19,18 +19,18 @@ from typing import IO, Any, Final, Protocol
 from kvstack.agents.kubelet.runtime.process.shim import rooted
 
 JSON_BYTES_MAX: Final = 4 << 20
-"""Of a manifest, an index or a configuration."""
+"""The maximum size of a manifest, an index or a configuration."""
 _WHITEOUT: Final = ".wh."
 _OPAQUE: Final = ".wh..wh..opq"
 _WRONG: Final = (
     *(KeyError, ValueError, IndexError, TypeError, AttributeError, RecursionError, EOFError),
     *(tarfile.TarError, zlib.error, lzma.LZMAError),
 )
-"""What bytes that are no image lead to."""
+"""Exceptions that malformed images lead to."""
 
 
 class ArchiveError(Exception):
-    """What is no image."""
+    """A malformed image."""
 
 
 class _Source(Protocol):
@@ -46,15 +46,15 @@ class _Directory:
     def open(self, name: str) -> IO[bytes]:
         root = rooted.open_root(str(self._path))
         try:
-            held = rooted.find(root, name, beneath=True)
+            descriptor = rooted.find(root, name, beneath=True)
         except FileNotFoundError as error:
             raise KeyError(name) from error
         finally:
             os.close(root)
         try:
-            return open(rooted.reopen(held, os.O_RDONLY), "rb")
+            return open(rooted.reopen(descriptor, os.O_RDONLY), "rb")
         finally:
-            os.close(held)
+            os.close(descriptor)
 
 
 class _Archive:
@@ -80,7 +80,7 @@ def unpack(source: Path, target: Path) -> None:
             with tarfile.open(source) as file:
                 _unpack(_Archive(file), waiting)
     except _WRONG as error:
-        raise ArchiveError(f"{source} is no image: {error}") from error
+        raise ArchiveError(f"{source} is not an image: {error}") from error
     else:
         waiting.replace(target)
     finally:  # of a half there is nothing left: it would keep a full disk full
@@ -180,7 +180,7 @@ def _whiteouts(members: list[tarfile.TarInfo]) -> Iterator[tuple[str, bool]]:
 
 
 def _is_directory(path: Path) -> bool:
-    """Whether a path is a directory, and no link to one: it may lead out of the image."""
+    """Whether a path is a directory and not a link, which may lead out of the image."""
     return path.is_dir() and not path.is_symlink()
 
 

@@ -1,4 +1,4 @@
-"""The containers of a node: those that have a shim that runs, and those that have ended.
+"""The containers of a node: those with a running shim, and those that have ended.
 
     containers = Containers(pod_files, cgroups, clock, on_change)
     await containers.adopt(directory)     one of a kubelet before: it runs, or it has ended
@@ -96,7 +96,7 @@ class Containers:
             each.sort(key=lambda container: container.started_s)
 
     async def adopt(self, directory: Path) -> None:
-        """Take a container that was started before: it runs, or it has ended."""
+        """Adopt a container that was started before: it runs, or it has ended."""
         container, spec, pid = files.read_record(directory)
         await self.follow(RunningContainer(container, spec, pid), directory, None)
 
@@ -106,7 +106,7 @@ class Containers:
         directory: Path,
         process: asyncio.subprocess.Process | None,
     ) -> None:
-        """Take a container; a task waits for its end. process: its shim, if this is its parent."""
+        """Adopt a container; a task waits for its end. process: its shim, if this is its parent."""
         container = running.container
         self._add(container)
         try:
@@ -140,7 +140,7 @@ class Containers:
             self._all.setdefault(container.pod_uid, []).append(container)
 
     def _ended(self, running: RunningContainer, directory: Path) -> None:
-        """Record how a container ended, from what its shim wrote."""
+        """Record the exit of a container, as its shim wrote it."""
         container, spec = running.container, running.spec
         ended = files.read_exit(directory)
         if ended is None:  # its shim was killed, and so was it
@@ -160,7 +160,7 @@ class Containers:
         files.write_record(directory, container, 0)
 
     async def stop(self, container_id: str, grace_s: float) -> None:
-        """Ask a container to end, and kill it after grace_s."""
+        """Send the stop signal to a container, and kill it after grace_s."""
         running = self._running.get(container_id)
         if running is None:
             return
@@ -175,10 +175,10 @@ class Containers:
 
     async def _signal(self, running: RunningContainer, number: signal.Signals) -> None:
         request = {"do": "signal", "number": int(number)}
-        await sessions.tell(self.directory_of(running.container), [request])
+        await sessions.send_requests(self.directory_of(running.container), [request])
 
     async def close(self, *, kills: bool) -> None:
-        """Follow no container any more; kills: after all of them were killed and have ended."""
+        """Stop following containers; kills: after all of them were killed and have ended."""
         running = list(self._running.values())
         if kills:
             for each in running:
@@ -200,10 +200,10 @@ class Containers:
         return [each for each in each_of_them if each is not None]
 
     async def reopen_log(self, container_id: str) -> None:
-        """Let a container's log go on in a new file."""
+        """Reopen a container's log after rotation."""
         running = self._running.get(container_id)
         if running is not None:
-            await sessions.tell(self.directory_of(running.container), [{"do": "reopen"}])
+            await sessions.send_requests(self.directory_of(running.container), [{"do": "reopen"}])
 
     async def remove(self, container_id: str) -> None:
         """Forget a container that has ended, and its files."""

@@ -1,13 +1,13 @@
-"""What the kernel of this machine lets a node enforce, found out by trying, without any effect.
+"""What a node can enforce on this machine's kernel, found by harmless trials.
 
     machine = look(Path("/var/lib/kvstack-node"))
     machine.user_namespaces     ""                          they can be made
-                                "Operation not permitted"   they cannot, and why
+                                "Operation not permitted"   why they cannot
     machine.summary()           "cgroups v1, namespaces, seccomp, …, no nft (not installed)"
 
-A function here tells one fact; "" is a yes, all else says why not. Whoever asks may do it again: no
-file is written, no mount is seen by others, and each process that is made has ended. What control
-groups can do is asked of `cgroups` and `devices`, for which groups are made.
+Each function checks one feature; "" is a yes, anything else the reason. Checks may be repeated:
+they write no file, mount nothing that others see, and leave no process. Control groups are checked
+by `cgroups` and `devices`, which create groups.
 """
 
 import os
@@ -37,17 +37,17 @@ _CGROUPS: Final = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What this machine can do; all but the first are "" or the reason why it cannot."""
+    """Features of this machine; all but the first are "" or the reason why they are missing."""
 
     cgroups: str = "none"
     """v1, v2, or none."""
     namespaces: str = ""
     user_namespaces: str = ""
     idmapped_mounts: str = ""
-    """Of the file system of the node's directory, and of memory."""
+    """On the file system of the node's directory, and on tmpfs."""
     seccomp: str = ""
     device_limits: str = ""
-    """Of containers, by control groups."""
+    """By control groups."""
     openat2: str = ""
     nft: str = ""
     iptables: str = ""
@@ -55,16 +55,16 @@ class Features:
 
     def missing(self) -> dict[str, str]:
         """Return what there is not, and why."""
-        return {_shown(name): reason for name in self._names() if (reason := getattr(self, name))}
+        return {_text(name): reason for name in self._names() if (reason := getattr(self, name))}
 
     def _names(self) -> list[str]:
-        """Return the features that matter: iptables only where there is no nft."""
+        """Return the relevant features: iptables only without nft."""
         names = [each.name for each in fields(self)][1:]
         return names if self.nft else names[:-1]
 
     def summary(self) -> str:
         """Return all of it in one line."""
-        there = [_shown(name) for name in self._names() if not getattr(self, name)]
+        there = [_text(name) for name in self._names() if not getattr(self, name)]
         lacking = [f"no {name} ({reason})" for name, reason in self.missing().items()]
         return ", ".join([f"cgroups {self.cgroups}", *there, *lacking])
 
@@ -79,7 +79,7 @@ class Features:
 
 _WITHOUT_USERS: Final = (
     "pods have no user namespaces, hostUsers: false is refused, and pods of host:latest run as"
-    " user 65534, or as the node's own where there is no other"
+    " user 65534, or as the node's own if there is no other"
 )
 CONSEQUENCES: Final = {
     "namespaces": "no pods run here: containers need namespaces of their own",
@@ -92,10 +92,10 @@ CONSEQUENCES: Final = {
     "iptables": "pods reach nothing outside of this machine unless it routes theirs, and listeners"
     " serve Services and hostPorts, which hides clients",
 }
-"""What follows for pods where a feature is missing, by its name."""
+"""The consequences of missing features for pods, by name."""
 
 
-def _shown(name: str) -> str:
+def _text(name: str) -> str:
     return name.replace("_", " ")
 
 
@@ -122,7 +122,7 @@ def cgroups() -> str:
 
 
 def namespaces() -> str:
-    """Whether all kinds of namespaces can be made but that of users."""
+    """Whether all kinds of namespaces but user namespaces can be created."""
     problems: dict[str, list[str]] = {}
     for name, flag in _KINDS.items():
         try:
@@ -134,7 +134,7 @@ def namespaces() -> str:
 
 
 def user_namespaces() -> str:
-    """Whether user namespaces can be made, and ids of the machine given to them."""
+    """Whether user namespaces can be created, and ids of the machine mapped to them."""
     try:
         with users.member(users.CLONE_NEWUSER, FIRST):
             return ""
@@ -143,7 +143,7 @@ def user_namespaces() -> str:
 
 
 def idmapped_mounts(directory: Path) -> str:
-    """Whether owners can be mapped of what is on the disk of a directory, and in memory."""
+    """Whether idmapped mounts work on the file system of a directory, and on tmpfs."""
     try:
         with users.member(users.CLONE_NEWUSER, FIRST) as pid:
             user = os.open(f"/proc/{pid}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
@@ -183,7 +183,7 @@ def device_limits() -> str:
 
 
 def openat2() -> str:
-    """Whether the kernel follows a path below a directory by itself."""
+    """Whether the kernel has openat2, which resolves a path below a directory."""
     try:
         root = os.open("/", os.O_PATH | os.O_CLOEXEC)
         try:

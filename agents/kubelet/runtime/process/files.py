@@ -1,8 +1,8 @@
-"""What the node has on its disk of pods whose containers are processes.
+"""The files of a node about pods that run as processes.
 
     ROOT/pods/<uid>/resolv.conf                     names that its containers look up
     ROOT/pods/<uid>/containers/<name>/<attempt>/
-        launch.json     what its shim starts        socket     how the shim is spoken to
+        launch.json     what its shim starts        socket     on which the shim listens
         record.json     what is known of it         exit.json  how it ended
         layer/          what it wrote               message    its termination message
 
@@ -35,14 +35,14 @@ _NAMES: Final = "resolv.conf"
 
 
 class ExitRecord(NamedTuple):
-    """How a container ended."""
+    """The exit status of a container."""
 
     code: int
     finished_s: float
 
 
 class KnownContainer(NamedTuple):
-    """What is known of a container that was started before."""
+    """The record of a container that was started before."""
 
     container: Container
     spec: LaunchSpec
@@ -50,14 +50,14 @@ class KnownContainer(NamedTuple):
 
 
 class PodFiles:
-    """Where the files of pods and their containers are."""
+    """The files of pods and their containers."""
 
     def __init__(self, root: Path) -> None:
         """root: of all pods."""
         self._root = root
 
     def open(self) -> None:
-        """Let nobody else in: containers may leave programs that run as root; OSError."""
+        """Create the directories, closed to others: containers may leave setuid files; OSError."""
         self._root.mkdir(mode=_PODS_MODE, parents=True, exist_ok=True)
         self._root.chmod(_PODS_MODE)
 
@@ -113,7 +113,7 @@ def _resolv_conf(sandbox: Sandbox) -> str:
 
 
 def write_record(directory: Path, container: Container, pid: int) -> None:
-    """Write what is known of a container; pid: of its first process, 0: it has ended."""
+    """Write the record of a container; pid: of its first process, 0: it has ended."""
     shown = {**dataclasses.asdict(container), "log": str(container.log)}
     waiting = directory / f"{_RECORD}.new"  # a kubelet may be killed at any time
     waiting.write_text(json.dumps({"container": shown, "pid": pid}))

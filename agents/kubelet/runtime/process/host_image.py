@@ -1,10 +1,10 @@
-"""The image `host`, the machine's own files: as whom its containers run, and what they do not see.
+"""The image `host`, the machine's own files: its user, and hidden paths.
 
     rules = HostImage(allowed_namespaces=("kube-system",), hidden=("/var/lib/data",), …)
 
     its pod has a user namespace       any id, of the pod's own: none is one of the machine
     the pod's namespace is allowed     what the pod says; where it says nothing, 65534
-    else                               65534, or another id that nobody on the machine has
+    else                               65534, or another id that is unused on the machine
 
 Who runs without a user namespace and is not allowed more has no capabilities, and programs that
 are setuid give it none. A pod is given a user namespace of its own unless it shares a namespace
@@ -43,18 +43,18 @@ class HostImage:
     """The rules of one node."""
 
     allowed_namespaces: Sequence[str] = ()
-    """Of the API: whose pods may be root of the machine, if they ask for it."""
+    """Namespaces whose pods may be root of the machine, if they request it."""
     hidden: Sequence[Path] = ()
-    """Of the node and its cluster: data, keys, credentials."""
+    """Hidden paths of the node and its cluster: data, keys, credentials."""
     has_user_namespaces: bool = False
-    """Whether pods can have some here."""
+    """Whether user namespaces are available."""
     is_there: bool = True
     """Whether the node has the image."""
     nobody: int = NOBODY
-    """As whom containers run whose pod says nothing; 0: a node without root has no other id."""
+    """The default user of containers; 0: a node without root has no other id."""
 
     def wants_users(self, sandbox: Sandbox) -> bool:
-        """Whether a pod is given a user namespace of its own."""
+        """Whether a pod gets a user namespace of its own."""
         if sandbox.host_users is not None:
             return not sandbox.host_users
         shares = sandbox.has_host_network or sandbox.has_host_pids or sandbox.has_host_ipc
@@ -79,7 +79,7 @@ class HostImage:
             security,
             user=self.nobody if security.user is None else security.user,
             group=self.nobody if security.group is None else security.group,
-            is_strict=True,  # what the machine's /etc/group says gives no more groups
+            is_strict=True,  # the machine's /etc/group adds no groups
             added=(),
             dropped=("ALL",),
             no_new_privileges=True,
@@ -119,7 +119,7 @@ def _problems(security: Security) -> Iterator[str]:
 
 
 def _is_known(number: int, look_up: Callable[[int], object]) -> bool:
-    """Whether files of the machine may belong to an id: it has a name, or it is another pod's."""
+    """Whether an id may own files of the machine: it has a name, or it is another pod's."""
     if number == NOBODY:
         return False
     if number >= FIRST:

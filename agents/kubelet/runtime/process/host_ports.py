@@ -1,4 +1,4 @@
-"""Ports of the node that lead to pods (hostPort) where no program writes rules: listeners of ours.
+"""hostPort without nft or iptables: listeners that forward to pods.
 
     ports = HostPorts()
     await ports.serve(uid, ("10.244.0.5",), [Port(80, 8080)])     StartError
@@ -42,12 +42,12 @@ class HostPorts:
             raise
 
     def drop(self, uid: str) -> None:
-        """Listen no more for a pod; its connections go on."""
+        """Stop listening for a pod; its connections go on."""
         for relay in self._relays.pop(uid, ()):
             relay.close()
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         for uid in list(self._relays):
             self.drop(uid)
 

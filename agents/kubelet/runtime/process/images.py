@@ -1,4 +1,4 @@
-"""Images of this node: directories, and the node's own files where that is allowed.
+"""Images of this node: directories, and the node's own files if allowed.
 
     DIR/<name, / as %2F>/rootfs/        the files
     DIR/<name, / as %2F>/config.json    Entrypoint, Cmd, Env, WorkingDir
@@ -72,7 +72,7 @@ class Images:
         return _image(full, found)
 
     def all(self) -> list[StoredImage]:
-        """Return the images that can be used; what cannot is told when a container wants it."""
+        """Return the usable images; errors of others are reported when a container needs them."""
         names = {HOST_IMAGE} if self.has_host else set()
         if self.directory.is_dir():
             for place in self.directory.iterdir():
@@ -84,21 +84,21 @@ class Images:
                 found.append(self.find(name))
         return found
 
-    def _unpacked(self, name: str, place: Path) -> Path:
+    def _unpacked(self, name: str, directory: Path) -> Path:
         """Return where an image's files are; an archive or a layout is unpacked first."""
-        archive = place.with_name(f"{place.name}.tar")
+        archive = directory.with_name(f"{directory.name}.tar")
         if archive.is_file():
             source = archive
-        elif (place / "index.json").is_file():
-            source = place
+        elif (directory / "index.json").is_file():
+            source = directory
         else:
-            return place
+            return directory
         made_ns = source.stat().st_mtime_ns
-        target = self.directory / ".unpacked" / f"{place.name}.{made_ns}"
+        target = self.directory / ".unpacked" / f"{directory.name}.{made_ns}"
         with self._lock:
             if not target.is_dir():
                 try:
-                    # Images may have programs that run as root: nobody else gets there.
+                    # Images may have setuid programs of root: other users have no access.
                     target.parent.mkdir(mode=0o700, exist_ok=True)
                     target.parent.chmod(0o700)
                     unpack(source, target)

@@ -1,4 +1,4 @@
-"""The program that shims and, at first, the processes of containers run: this one's interpreter.
+"""The program of shims and of containers' first processes: this process's interpreter.
 
     interpreter = Interpreter()
     interpreter.open()
@@ -19,7 +19,6 @@ class Interpreter:
     """The interpreter, which containers cannot change."""
 
     def __init__(self) -> None:
-        """Open nothing yet."""
         self._held = -1
         self.problem = ""
         """Why containers could change it; empty: they cannot."""
@@ -34,7 +33,7 @@ class Interpreter:
 
     @property
     def path(self) -> str:
-        """What is to be executed."""
+        """The path to execute."""
         if self._held < 0:
             return sys.executable
         return f"/proc/{os.getpid()}/fd/{self._held}"

@@ -1,4 +1,4 @@
-"""How much is stored under a directory."""
+"""The disk usage of a directory."""
 
 import errno
 import os
@@ -9,7 +9,7 @@ from kvstack.agents.kubelet.disk.tree_walk import entries_below
 
 
 class Size(NamedTuple):
-    """What a directory takes of its disk."""
+    """The disk usage of a directory."""
 
     bytes: int
     inodes: int

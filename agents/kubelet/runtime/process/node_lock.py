@@ -1,4 +1,4 @@
-"""Which nodes of this machine live, and what those left behind that were killed.
+"""Locks of the running nodes of this machine, and clean-up after killed ones.
 
     STATE/nodes/<name>      a file that a node keeps locked while it lives; it says where it is
     STATE/shm/<name>/…      and more that is the node's (`sandboxes`, `pod_network`)
@@ -37,10 +37,10 @@ _SHM: Final = "shm"
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a node tells of itself to those that come after it."""
+    """The record of a node for its successors."""
 
     name: str
-    """Of its bridge, by which it is told from others."""
+    """The name of its bridge, which identifies the node."""
     root: str
     ends_with_node: bool
     """Whether its containers end when it does, however it ends."""
@@ -56,7 +56,6 @@ class NodeLock:
     """One node that lives."""
 
     def __init__(self, state: Path, record: Record, cgroups: Cgroups) -> None:
-        """Tell nobody yet."""
         self._state = state
         self._cgroups = cgroups
         self._file = state / _NODES / record.name
@@ -68,7 +67,7 @@ class NodeLock:
         self._file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         while self._lock < 0:
             held = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(held, fcntl.LOCK_SH)  # somebody may just clean up what was before
+            fcntl.flock(held, fcntl.LOCK_SH)  # another node may be cleaning up
             if _is_there(self._file, held):
                 self._lock = held
             else:
@@ -76,7 +75,7 @@ class NodeLock:
         self._file.write_text(json.dumps(asdict(self._record)))
 
     def end(self) -> None:
-        """Live no more; nothing was left behind, or what goes on is found again. OSError."""
+        """Release the lock; nothing is left, or its pods go on for a later start. OSError."""
         if self._lock < 0:
             return
         if self._record.ends_with_node:
@@ -98,22 +97,22 @@ def _is_there(file: Path, descriptor: int) -> bool:
 
 
 def lives(state: Path, name: str) -> bool:
-    """Whether the node whose bridge has a name lives on this machine; OSError."""
+    """Whether the node whose bridge has a name is running on this machine; OSError."""
     try:
-        held = os.open(state / _NODES / name, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(state / _NODES / name, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
     finally:
-        os.close(held)
+        os.close(descriptor)
     return False
 
 
 def clean(state: Path, cgroups: Cgroups) -> list[str]:
-    """Take away what nodes left that were killed; return what could not be, and why."""
+    """Clean up after killed nodes; return what could not be removed, and why."""
     problems = []
     directory = state / _NODES
     for file in sorted(directory.iterdir()) if directory.is_dir() else ():
@@ -128,27 +127,27 @@ def clean(state: Path, cgroups: Cgroups) -> list[str]:
 
 @contextmanager
 def _abandoned(file: Path) -> Iterator[Record | None]:
-    """Give what a node told that lives no more; None: it lives."""
-    held = os.open(file, os.O_RDWR | os.O_CLOEXEC)
+    """Yield the record of a node that has ended; None: it is running."""
+    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
     try:
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield None
             return
-        told = file.read_text() if _is_there(file, held) else ""
-        yield Record(**json.loads(told)) if told else None  # it is about to tell
+        content = file.read_text() if _is_there(file, descriptor) else ""
+        yield Record(**json.loads(content)) if content else None  # it is about to write it
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:
-    """Take away what a node left; return whether nothing is left. OSError."""
+    """Clean up after a node; return whether nothing is left. OSError."""
     if not record.ends_with_node and Path(record.root).exists():
         return False
     if not PodNetwork(record.root, state).remove_idle_bridge(record.name):
         return False  # its containers are just ending
-    with suppress(NftError):  # there is no such program, and so no table
+    with suppress(NftError):  # without the program there is no table
         remove_policies(record.name)
     release_all(state, record.name)
     shared = shm_of(state, record.name)
@@ -160,7 +159,7 @@ def _take_away(state: Path, record: Record, cgroups: Cgroups) -> bool:
 
 
 def _let_go(record: Record, cgroups: Cgroups) -> None:
-    """Take away the mounts of volumes and the control groups of pods of which nothing runs.
+    """Remove the mounts of volumes and the control groups of pods without processes.
 
     Those of CSI drivers stay: they know what they have mounted, and are asked for it (`csi`).
     """

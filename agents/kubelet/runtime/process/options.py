@@ -12,7 +12,7 @@ from kvstack.component.net.netlink import Network
 SHARED: Final = "host"
 BRIDGE: Final = "bridge"
 AUTOMATIC: Final = "auto"
-"""How pods are connected: they share the node's network; each has its own; its own if it can be."""
+"""Network modes of pods: the node's network; a network each; the latter if possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class ProcessOptions:
     cgroup: str = "kubepods"
     """Under which containers are."""
     limits: Limits | None = None
-    """Of all pods together; None: of others' making."""
+    """The limits of all pods together; None: set by others."""
     node_ips: Sequence[str] = ()
     """The addresses of pods that share the node's network."""
     network: str = SHARED
     cluster_ranges: Sequence[Network] = ()
-    """Of the pods of all nodes, one of a family at most; none: they are not known."""
+    """The ranges of the pods of all nodes, one of a family at most; none: unknown."""
     state: Path = STATE
-    """What nodes of this machine have in common."""
+    """The directory that nodes of this machine share."""
     host_root_namespaces: Sequence[str] = ()
-    """Of the API: whose pods of `host:latest` may be root of the machine, if they ask for it."""
+    """Namespaces whose pods of `host:latest` may be root of the machine, if they request it."""
     hidden: Sequence[Path] = ()
-    """What pods of `host:latest` do not see, besides the root and the machine's own secrets."""
+    """Paths hidden from pods of `host:latest`, besides the root and the machine's own secrets."""

@@ -72,7 +72,7 @@ _NOT_READY: Final = (
 )
 _NO_RANGE: Final = f"{_NOT_READY}the node has no range of addresses for pods (spec.podCIDR)"
 _RANGE_WITHIN_S: Final = 10.0
-"""From the registration of a node: later, pods share its address where they may (`auto`)."""
+"""The time from a node's registration until pods share its address if they may (`auto`)."""
 
 
 class ProcessRuntime:
@@ -122,7 +122,7 @@ class ProcessRuntime:
         """Why the range that the node has is not in use yet."""
         self._range_until_s: float | None = None
         self.features = Features()
-        """What the kernel of this machine can do, once this is open."""
+        """The features of this machine's kernel, once this is open."""
         self._host_image = HostImage()
         record = Record(
             self._network.bridge, str(options.root), options.ends_with_node, options.cgroup
@@ -207,7 +207,7 @@ class ProcessRuntime:
         return _NO_RANGE if network == BRIDGE or self._waits_for_range() else ""
 
     def _waits_for_range(self) -> bool:
-        """Whether a range may still come: a pod that starts before has the node's address."""
+        """Whether a range may still come: a pod that starts before gets the node's address."""
         if self._range_until_s is None or self._options.network != AUTOMATIC:
             return False
         return self._may_connect and self._clock.monotonic_s() < self._range_until_s
@@ -241,7 +241,7 @@ class ProcessRuntime:
         return Abilities({"": found}, keeps_to_groups=True)
 
     async def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Take the ranges of the node from which pods have addresses; empty: it has none yet.
+        """Use the node's ranges for pod addresses; empty: it has none yet.
 
         Raises StartError if their network cannot be made now; it is tried again with each pod.
         """
@@ -281,7 +281,7 @@ class ProcessRuntime:
 
     @property
     def families(self) -> tuple[int, ...]:
-        """Of which pods have addresses of their own: 4, 6 or both."""
+        """The families of pods' own addresses: 4, 6 or both."""
         return tuple(each.version for each in self._network.networks)
 
     @property
@@ -290,7 +290,7 @@ class ProcessRuntime:
         return self._network.bridge if self._may_connect else ""
 
     def has_sandbox(self, uid: str) -> bool:
-        """Whether what a pod's containers share is there."""
+        """Whether the sandbox of a pod exists."""
         return self._sandboxes.get(uid) is not None
 
     async def make_sandbox(self, sandbox: Sandbox) -> bool:
@@ -345,7 +345,7 @@ class ProcessRuntime:
         return directory if await asyncio.to_thread(directory.is_dir) else None
 
     async def remove_image(self, image_id: str) -> None:
-        """Do nothing: the folder is its owner's."""
+        """Do nothing: the directory of images belongs to the user."""
 
     # Containers.
 
@@ -360,21 +360,21 @@ class ProcessRuntime:
     async def _start(self, config: ContainerConfig, image: StoredImage | None) -> Container:
         uid = config.sandbox.uid
         directory = self._files.of_container(uid, config.name, config.attempt)
-        held = self._sandboxes.get(uid)
-        if held is None:
+        sandbox = self._sandboxes.get(uid)
+        if sandbox is None:
             raise StartError("RunContainerError", "the pod has no sandbox")
         devices = nodes.mounts_of(directory, config)
         config = replace(config, mounts=[*config.mounts, *devices])
-        if image is not None and image.is_machine and not held.first_id:
+        if image is not None and image.is_machine and not sandbox.first_id:
             security = self._host_image.limited(config.security, config.sandbox)
             config = replace(config, security=security)
-        spec = await self._spec(config, image, directory, held)
+        spec = await self._spec(config, image, directory, sandbox)
         try:
             spec = await asyncio.to_thread(self._prepare, directory, config, spec)
         except OSError as error:
             raise StartError("CreateContainerError", str(error)) from error
         user = await asyncio.to_thread(specs.user_of, spec) if image else None
-        descriptors = list(held.namespaces.values())
+        descriptors = list(sandbox.namespaces.values())
         process, pid = await shims.launch(
             directory, spec, self._lifeline[0], descriptors, self.interpreter.path
         )
@@ -397,7 +397,11 @@ class ProcessRuntime:
         return container
 
     async def _spec(
-        self, config: ContainerConfig, image: StoredImage | None, directory: Path, held: HeldSandbox
+        self,
+        config: ContainerConfig,
+        image: StoredImage | None,
+        directory: Path,
+        sandbox: HeldSandbox,
     ) -> LaunchSpec:
         uid = config.sandbox.uid
         argv = specs.argv_of(config, image)
@@ -412,10 +416,10 @@ class ProcessRuntime:
             names,
             shm,
             sources,
-            held.user_namespace,
-            held.first_id,
+            sandbox.user_namespace,
+            sandbox.first_id,
             await asyncio.to_thread(self._host_image.secrets) if is_of_host else None,
-            held.flags(),
+            sandbox.flags(),
             filters_by_default=not self.features.seccomp,
         )
         return specs.spec_of(config, image, argv, paths, self._pid_of(config))
@@ -429,7 +433,7 @@ class ProcessRuntime:
         except ImageMissingError as error:
             raise StartError("ErrImagePull", str(error)) from error
         if image.is_machine:  # nothing would be hidden there
-            text = f"image {mount.image} is no volume: it is the machine's own files"
+            text = f"image {mount.image} cannot be a volume: it is the machine's own files"
             raise StartError("CreateContainerConfigError", text)
         return await asyncio.to_thread(specs.path_in_image, image, mount.source)
 
@@ -458,7 +462,7 @@ class ProcessRuntime:
         return spec._replace(cgroup_view=self.cgroups.view(spec.cgroup_files))
 
     async def stop(self, container_id: str, grace_s: float) -> None:
-        """Ask a container to end, and kill it after grace_s."""
+        """Send the stop signal to a container, and kill it after grace_s."""
         await self._containers.stop(container_id, grace_s)
 
     async def update(self, container_id: str, limits: Limits) -> None:
@@ -501,7 +505,7 @@ class ProcessRuntime:
         return await self._containers.usage()
 
     async def reopen_log(self, container_id: str) -> None:
-        """Let a container's log go on in a new file."""
+        """Reopen a container's log after rotation."""
         await self._containers.reopen_log(container_id)
 
     async def remove_container(self, container_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What the containers of a pod share: namespaces of network, IPC, host name, users, and /dev/shm.
+"""Pod sandboxes: namespaces of network, IPC, host name, users, and /dev/shm.
 
     ROOT/pods/<uid>/sandbox.json    what is known of it
     STATE/netns/<uid>.net  .ipc  .uts  .user    its namespaces, where containers outlive their node
@@ -85,7 +85,7 @@ class HeldSandbox:
         return [(each, _FLAGS[kind]) for kind, each in self.namespaces.items() if kind != _USERS]
 
     def close(self) -> None:
-        """Hold it no more."""
+        """Release the sandbox."""
         for each in self.namespaces.values():
             os.close(each)
 
@@ -126,9 +126,9 @@ class Sandboxes:
         self._ids.open([uid for uid, each in self._held.items() if each.first_id])
 
     def close(self) -> None:
-        """Hold nothing more; what is mounted goes, unless containers outlive the node.
+        """Release all sandboxes; mounts are removed, unless containers outlive the node.
 
-        Every sandbox is closed, whatever happens to the others; OSError tells of all that failed.
+        Every sandbox is closed, even if others fail; OSError has all failures.
         """
         problems: list[str] = []
         for uid in list(self._held):
@@ -178,7 +178,7 @@ class Sandboxes:
         kinds += [] if sandbox.has_host_network else ["uts"]
         kinds += ["net"] if has_network and not sandbox.has_host_network else []
         kinds += [_USERS] if has_users else []
-        made: dict[str, int] = {}
+        namespaces: dict[str, int] = {}
         addresses: tuple[str, ...] = ()
         first = 0
         with contextlib.ExitStack() as stack:
@@ -187,41 +187,43 @@ class Sandboxes:
             stack.callback(os.close, own)
             try:
                 first = self._ids.take(uid) if has_users else 0
-                made |= _namespaces(kinds, first)
-                if "uts" in made and sandbox.hostname:
+                namespaces |= _namespaces(kinds, first)
+                if "uts" in namespaces and sandbox.hostname:
                     syscalls.set_host_name(sandbox.hostname)
                 with user_namespaces.acting_as(first):
                     for name, value in sandbox.sysctls.items():
                         Path("/proc/sys", *name.split(".")).write_text(value)
-                if "net" in made:
+                if "net" in namespaces:
                     inside = stack.enter_context(Netlink())
                     inside.set_up("lo")
                     # What is set of the machine, and its programs, are those of this namespace.
                     syscalls.setns(own, syscalls.CLONE_NEWNET)
                     ports = sandbox.ports
-                    addresses = self._network.connect(uid, made["net"], ports, outside, inside)
+                    addresses = self._network.connect(
+                        uid, namespaces["net"], ports, outside, inside
+                    )
                 if not sandbox.has_host_ipc:
                     shm = self.shm(uid)
                     shm.mkdir(mode=0o755, parents=True, exist_ok=True)
                     options = f"{_SHM_OPTIONS},uid={first},gid={first}"
                     syscalls.mount("tmpfs", str(shm), "tmpfs", _SHM_FLAGS, options)
-                self._keep(sandbox, made, addresses, first)
+                self._keep(sandbox, namespaces, addresses, first)
             except BaseException:
-                for each in made.values():
+                for each in namespaces.values():
                     os.close(each)
                 if addresses:
                     self._network.disconnect(uid)
                 self._clean(uid)
                 self._ids.release(uid)
                 raise
-        return HeldSandbox(uid, addresses, made, first, host_ports(sandbox.ports))
+        return HeldSandbox(uid, addresses, namespaces, first, host_ports(sandbox.ports))
 
     def _keep(
-        self, sandbox: Sandbox, made: Mapping[str, int], addresses: Sequence[str], first: int
+        self, sandbox: Sandbox, namespaces: Mapping[str, int], addresses: Sequence[str], first: int
     ) -> None:
-        """Let a later kubelet find a sandbox."""
+        """Write the record of a sandbox for a later kubelet."""
         if self._outlives_node:
-            for kind, descriptor in made.items():
+            for kind, descriptor in namespaces.items():
                 pin = self._pin(sandbox.uid, kind)
                 pin.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
                 pin.touch()
@@ -229,7 +231,12 @@ class Sandboxes:
         directory = self._pods / sandbox.uid
         directory.mkdir(mode=0o750, parents=True, exist_ok=True)
         ports = [asdict(each) for each in host_ports(sandbox.ports)]
-        record = {"addresses": addresses, "kinds": list(made), "ports": ports, "first_id": first}
+        record = {
+            "addresses": addresses,
+            "kinds": list(namespaces),
+            "ports": ports,
+            "first_id": first,
+        }
         (directory / RECORD).write_text(json.dumps(record))
 
     def remove(self, uid: str) -> None:
@@ -290,25 +297,25 @@ class Sandboxes:
 
     def _pinned(self, uid: str, kinds: list[str]) -> dict[str, int] | None:
         """Return the namespaces that mounts hold; None: they are not there."""
-        found: dict[str, int] = {}
+        namespaces: dict[str, int] = {}
         for kind in kinds:
             try:
-                found[kind] = os.open(self._pin(uid, kind), os.O_RDONLY | os.O_CLOEXEC)
-                is_one = _is_namespace(found[kind])
+                namespaces[kind] = os.open(self._pin(uid, kind), os.O_RDONLY | os.O_CLOEXEC)
+                is_one = _is_namespace(namespaces[kind])
             except OSError:
                 is_one = False
             if not is_one:
-                for each in found.values():
+                for each in namespaces.values():
                     os.close(each)
                 return None
-        return found
+        return namespaces
 
     def _clean(self, uid: str) -> None:
-        """Take away what is mounted for a pod."""
+        """Unmount everything of a pod."""
         for kind in (*_FLAGS, _USERS):
             pin = self._pin(uid, kind)
             if pin.exists():
-                with contextlib.suppress(OSError):  # it is no mount
+                with contextlib.suppress(OSError):  # it is not a mount point
                     syscalls.unmount(str(pin), syscalls.MNT_DETACH)
                 pin.unlink()
         shm = self.shm(uid)
@@ -323,25 +330,27 @@ def _namespaces(kinds: Sequence[str], first: int) -> dict[str, int]:
 
     first: which id is root of that of users. The thread is one that ends then. OSError.
     """
-    made: dict[str, int] = {}
+    descriptors: dict[str, int] = {}
     flags = sum(_FLAGS[each] for each in kinds if each != _USERS)
     try:
         if _USERS in kinds:  # which no thread can enter
             with user_namespaces.member(flags | user_namespaces.CLONE_NEWUSER, first) as pid:
                 for kind in kinds:
-                    made[kind] = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
-            for kind in made.keys() - {_USERS}:
-                syscalls.setns(made[kind], _FLAGS[kind])
+                    descriptors[kind] = os.open(
+                        f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC
+                    )
+            for kind in descriptors.keys() - {_USERS}:
+                syscalls.setns(descriptors[kind], _FLAGS[kind])
         else:
             syscalls.unshare(flags)
             for kind in kinds:
                 path = f"/proc/thread-self/ns/{kind}"
-                made[kind] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                descriptors[kind] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except BaseException:
-        for each in made.values():
+        for each in descriptors.values():
             os.close(each)
         raise
-    return made
+    return descriptors
 
 
 def _reason(error: OSError) -> str:
@@ -362,7 +371,7 @@ def _socket_in(namespace: int) -> socket.socket:
 
 
 async def in_own_thread(work: Callable[[], _T]) -> _T:
-    """Do something in a thread of its own, whose namespaces end with it."""
+    """Run a function in a thread of its own, whose namespaces end with it."""
     done: Future[_T] = Future()
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Processes that somebody talks to: a command in a container, or its first process."""
+"""Attached processes: a command in a container, or its first process."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ _PIECE: Final = 64 << 10
 _READ_MAX: Final = 64
 """So many pieces are read ahead."""
 _REST_S: Final = 0.5
-"""How long output is waited for that others than the command may still write."""
+"""How long output of other processes than the command is waited for."""
 
 
 class CommandSession:
@@ -56,7 +56,7 @@ class CommandSession:
         self._code = loop.create_task(self._wait())
 
     async def write(self, data: bytes) -> None:
-        """Give it input; what it does not want any more is dropped."""
+        """Write to its input; dropped once the process has closed it."""
         while data and self._stdin >= 0:
             try:
                 data = data[os.write(self._stdin, data) :]
@@ -66,7 +66,7 @@ class CommandSession:
                 return
 
     def close_input(self) -> None:
-        """It gets no more input; a terminal has no such end."""
+        """Close standard input; a terminal has no such end."""
         if self._stdin >= 0 and not self._is_terminal:
             os.close(self._stdin)
             self._stdin = -1
@@ -103,7 +103,7 @@ class CommandSession:
             except BlockingIOError:
                 await _ready(descriptor, is_write=False)
                 continue
-            except OSError:  # EIO: nobody has the terminal open any more
+            except OSError:  # EIO: no process has the terminal open
                 return
             if not data:
                 return
@@ -201,7 +201,7 @@ async def _start_on_terminal(directory: Path, command: CommandSpec) -> CommandSe
 async def _begin(
     directory: Path, command: CommandSpec, streams: Sequence[int]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Let a container's program begin a command; raises StartError and OSError."""
+    """Start a command by the shim of a container; raises StartError and OSError."""
     request = {"do": "exec", "spec": encode_command(command)}
     reader, writer = await shims.ask(directory, request, streams)
     is_begun = False
@@ -223,13 +223,13 @@ class AttachedSession:
     def __init__(
         self, shim: tuple[asyncio.StreamReader, asyncio.StreamWriter], directory: Path
     ) -> None:
-        """It goes on when this is closed."""
+        """The command goes on when this is closed."""
         self._reader, self._writer = shim
         self._directory = directory
 
     async def write(self, data: bytes) -> None:
         """Give it input."""
-        with contextlib.suppress(OSError):  # it has ended, which `read` tells
+        with contextlib.suppress(OSError):  # it has ended, as `read` will report
             self._writer.write(frame(INPUT, data))
             await self._writer.drain()
 
@@ -250,7 +250,7 @@ class AttachedSession:
             return 0, b""
 
     async def wait(self) -> int:
-        """Return 0: how the container ends is told by its status."""
+        """Return 0: the exit code of the container is in its status."""
         return 0
 
     def close(self) -> None:
@@ -266,7 +266,7 @@ async def attach(directory: Path) -> AttachedSession:
         raise StartError("NotRunning", str(error)) from error
 
 
-async def tell(directory: Path, requests: Sequence[Mapping[str, Any]]) -> None:
+async def send_requests(directory: Path, requests: Sequence[Mapping[str, Any]]) -> None:
     """Send requests that have no answer; one that has ended gets none."""
     for each in requests:
         try:

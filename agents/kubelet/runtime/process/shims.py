@@ -1,4 +1,4 @@
-"""The programs that stay with containers: how they are started and spoken to (see `shim`).
+"""The programs that stay with containers: how they are started and controlled (see `shim`).
 
 process, pid = await launch(directory, spec, lifeline)
 connection = await ask(directory, {"do": "watch"})
@@ -67,8 +67,8 @@ async def launch(
         raise StartError("RunContainerError", str(error)) from error
     finally:
         os.close(writer)
-    told = await asyncio.to_thread(_read_all, reader)
-    kind, _, text = told.decode("utf-8", "replace").partition(" ")
+    status_line = await asyncio.to_thread(_read_all, reader)
+    kind, _, text = status_line.decode("utf-8", "replace").partition(" ")
     if kind == "ok":
         return process, int(text)
     _, errors = await process.communicate()
@@ -99,24 +99,24 @@ async def end_unrecorded(directory: Path) -> None:
     """
     loop = asyncio.get_running_loop()
     end_s = loop.time() + _END_S
-    asked: asyncio.StreamWriter | None = None
+    connection: asyncio.StreamWriter | None = None
     try:
         while _is_locked(directory / LAUNCH):
             if loop.time() > end_s:
-                process = "its process" if asked is None else f"process {_peer(asked)}"
+                process = "its process" if connection is None else f"process {_peer(connection)}"
                 raise ConfigError(
                     f"{directory}: a container that an earlier kubelet began to start has not "
                     f"ended within {_END_S:.0f} s; end {process}"
                 )
-            if asked is None:
-                # One that does not listen yet ends by itself: nobody reads that it has started.
+            if connection is None:
+                # A shim that does not listen yet ends on its own when its status is not read.
                 with contextlib.suppress(OSError):
                     request = {"do": "signal", "number": signal.SIGKILL}
-                    _, asked = await ask(directory, request)
+                    _, connection = await ask(directory, request)
             await asyncio.sleep(_LOOK_S)
     finally:
-        if asked is not None:
-            asked.close()
+        if connection is not None:
+            connection.close()
 
 
 def _is_locked(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""What a shim runs of a container: its LaunchSpec, from what the pod and the node say.
+"""The LaunchSpec of a container, from the pod and the node.
 
     argv = argv_of(config, image)
     spec = spec_of(config, image, argv, ContainerPaths(directory, names, shm, sources), pid)
@@ -39,31 +39,31 @@ _NAMES: Final = "/etc/resolv.conf"
 _MAKES_DEVICES: Final = "MKNOD"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _RECURSIVE_SINCE: Final = (5, 12)
-"""Of Linux: the version that lets all that is mounted below a mount only be read."""
+"""The version of Linux with recursive read-only mounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerPaths:
-    """Where the node has what a container is given."""
+    """Paths of a container on the node."""
 
     directory: Path
-    """Of the container."""
+    """The directory of the container."""
     names: Path
     """The resolv.conf of the pod."""
     shm: Path
     """The file system in memory that the containers of the pod share."""
     sources: Sequence[str]
-    """What each mount of the container shows."""
+    """The source of each mount of the container."""
     user_namespace: int = -1
     """A descriptor of the pod's; -1: it has none."""
     first_id: int = 0
-    """Which id of the machine is root of it."""
+    """The id of the machine that is root of its user namespace."""
     hidden: Sequence[str] | None = None
-    """What is not shown of the machine, whose files the image is; None: it is another image."""
+    """Hidden paths of the machine, whose files the image is; None: it is another image."""
     namespaces: Sequence[tuple[int, int]] = ()
-    """Of the pod: descriptors with the flag of their kind."""
+    """The pod's namespaces: descriptors with the flag of their kind."""
     filters_by_default: bool = True
-    """Whether the system calls of a container are filtered if its pod says nothing of that."""
+    """Whether the default seccomp profile applies if the pod does not set one."""
 
 
 def argv_of(config: ContainerConfig, image: StoredImage | None) -> list[str]:
@@ -166,7 +166,7 @@ def _mounts(config: ContainerConfig, paths: ContainerPaths) -> tuple[MountSpec, 
 
 
 def _is_idmapped(mount: Mount, config: ContainerConfig, paths: ContainerPaths) -> bool:
-    """Whether root of the pod's user namespace has root's power over the files of a mount.
+    """Whether root of the pod's user namespace has root's rights over the files of a mount.
 
     Over what a pod names of the machine only if the pod itself asked for the namespace, and is not
     of the machine's files: for that image the namespace is there to keep it from such power.
@@ -241,6 +241,6 @@ def path_in_image(image: StoredImage, path: str) -> str:
 
 
 def can_cover_all() -> bool:
-    """Whether the kernel can let only be read what is mounted below a mount."""
+    """Whether the kernel supports recursive read-only mounts."""
     words = os.uname().release.split(".")
     return (int(words[0]), int(words[1].partition("-")[0])) >= _RECURSIVE_SINCE

@@ -1,4 +1,4 @@
-"""What a container uses: as its control group counts, and the files that it wrote.
+"""The resource usage of a container: of its control group, and of its files.
 
 It says nothing of containers without control groups.
 """

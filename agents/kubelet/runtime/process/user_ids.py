@@ -1,4 +1,4 @@
-"""The ids of this machine that stand for those of pods in user namespaces, 65536 a pod.
+"""The ids of this machine for user namespaces of pods, 65536 for each.
 
     ids = UserIds(state, "kv-1")
     first = ids.take("<uid of a pod>")      1879048192, 1879113728, …
@@ -32,7 +32,7 @@ class UserIds:
     """The blocks of one node's pods."""
 
     def __init__(self, state: Path, node: str) -> None:
-        """state: what nodes of this machine have in common; node: by which it is told apart."""
+        """state: the directory that nodes of this machine share; node: the name of this one."""
         self._directory = state / _DIRECTORY
         self._node = node
         self._taken: dict[str, int] = {}
@@ -72,14 +72,14 @@ class UserIds:
         )
 
     def release(self, uid: str) -> None:
-        """Take a pod's block from it, if it has one; OSError."""
+        """Free a pod's block of ids, if it has one; OSError."""
         number = self._taken.pop(uid, None)
         if number is not None:
             (self._directory / str(number)).unlink(missing_ok=True)
 
 
 def release_all(state: Path, node: str) -> None:
-    """Release the blocks of a node of which nothing runs any more; OSError."""
+    """Free the blocks of a node without running processes; OSError."""
     directory = state / _DIRECTORY
     for number, _ in _of_node(directory, node):
         (directory / str(number)).unlink(missing_ok=True)
@@ -89,12 +89,12 @@ def _of_node(directory: Path, node: str) -> list[tuple[int, str]]:
     """Return the blocks that are a node's, each with its pod."""
     if not directory.is_dir():
         return []
-    found = []
+    blocks = []
     for name in os.listdir(directory):
         try:
             owner, _, uid = os.readlink(directory / name).rpartition("/")
         except FileNotFoundError:
             continue  # another node has just released it
         if owner == node:
-            found.append((int(name), uid))
-    return found
+            blocks.append((int(name), uid))
+    return blocks

@@ -490,8 +490,8 @@ def test_a_socket_that_is_replaced(short_directory: Path) -> None:
     ("name", "fields", "text"),
     [
         (NAME, {}, "already registered with a higher supported version"),
-        ("../x", {}, "is no name of a CSI driver"),
-        ("x" * 64, {}, "is no name of a CSI driver"),
+        ("../x", {}, "is not a valid name of a CSI driver"),
+        ("x" * 64, {}, "is not a valid name of a CSI driver"),
         ("e.io", {"type": "DRAPlugin"}, "no handler registered for plugin type: DRAPlugin"),
         ("e.io", {"versions": []}, "none of its versions of CSI is supported"),
         ("e.io", {"versions": ["0.3.0", "nonsense"]}, "none of its versions of CSI is supported"),

@@ -62,10 +62,10 @@ def test_what_is_attached_first() -> None:
 
 @pytest.mark.parametrize("name", ["", "../x", "a/b", "-a", "a-", "x" * 64, "a b"])
 def test_names_that_no_driver_has(name: str) -> None:
-    with pytest.raises(ValueError, match="is no name of a CSI driver"):
+    with pytest.raises(ValueError, match="is not a valid name of a CSI driver"):
         of_pod(POD, {"name": "v", "csi": {"driver": name}})
     spec = {"csi": {"driver": name, "volumeHandle": "h"}}
-    with pytest.raises(ValueError, match="is no name of a CSI driver"):
+    with pytest.raises(ValueError, match="is not a valid name of a CSI driver"):
         of_claim({"metadata": {"name": "pv"}, "spec": spec}, is_read_only=False)
 
 

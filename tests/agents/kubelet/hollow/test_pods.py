@@ -92,7 +92,7 @@ def test_the_next_step(
     obj: dict[str, Any], running_s: float | None, told: object, step: pods.Step
 ) -> None:
     assert told is None or isinstance(told, bool)
-    found = pods.next_step(obj, running_s, told_ready=told)
+    found = pods.next_step(obj, running_s, written_ready=told)
     assert found == step
     assert type(found) is type(step)
 
@@ -102,12 +102,12 @@ def test_pods_may_run_for_a_while_before_they_are_ready() -> None:
     obj["status"]["conditions"] = []
 
     def step(running_s: float) -> pods.Step:
-        return pods.next_step(obj, running_s, told_ready=False, ready_after_s=5.0)
+        return pods.next_step(obj, running_s, written_ready=False, ready_after_s=5.0)
 
     assert step(2.0) == pods.Wait(3.0)
     assert step(5.0) == pods.SetReady(is_ready=True)
     never = running(pod(annotations={"hollow/ready": "false"}))
-    assert pods.next_step(never, 2.0, told_ready=False, ready_after_s=5.0) is None
+    assert pods.next_step(never, 2.0, written_ready=False, ready_after_s=5.0) is None
 
 
 def test_a_pod_that_runs() -> None:
@@ -213,6 +213,6 @@ def test_readiness_changes_alone() -> None:
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_that_has_ended_is_not_started_although_nobody_said_when_it_began(phase: str) -> None:
     ended = pod(status={"phase": phase, "reason": "Evicted"})
-    assert pods.next_step(ended, None, told_ready=None) is None
+    assert pods.next_step(ended, None, written_ready=None) is None
     gone = pod(status={"phase": phase}, is_deleted=True)
-    assert isinstance(pods.next_step(gone, None, told_ready=None), pods.Remove)
+    assert isinstance(pods.next_step(gone, None, written_ready=None), pods.Remove)

@@ -86,7 +86,7 @@ def test_a_directory_and_the_host(tmp_path: Path) -> None:
 
 def test_what_is_no_image(tmp_path: Path) -> None:
     (tmp_path / "bad:1.tar").write_bytes(b"no archive")
-    with pytest.raises(StartError, match="is no image"):
+    with pytest.raises(StartError, match="is not an image"):
         Images(tmp_path, has_host=False).find("bad:1")
 
 
@@ -203,7 +203,7 @@ def test_bytes_that_are_no_image_are_refused(tmp_path: Path, members: dict[str, 
     with tarfile.open(tmp_path / "web:latest.tar", "w") as file:
         for name, data in members.items():
             add(file, name, data)
-    with pytest.raises(StartError, match="is no image"):
+    with pytest.raises(StartError, match="is not an image"):
         Images(tmp_path, has_host=False).find("web")
     assert not list((tmp_path / ".unpacked").glob("*"))
 

@@ -351,7 +351,7 @@ def test_a_cluster_that_goes_by_the_machines_clock_refuses_to_change_it(start: S
     assert (found["clock"], found["rate"], found["isAdvancing"]) == ("real", 1.0, False)
     found = refused(cluster, "POST", "/clock", {"advance": "1h"})
     assert found["code"] == 409
-    assert found["message"].startswith("this cluster goes by the machine's clock, which cannot be")
+    assert found["message"].startswith("this cluster uses the machine's clock, which cannot be")
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_cluster_that_goes_by_the_machines_clock_refuses_to_change_it(start: S
         ({"advance": "1h", "rate": 1}, "the body must be"),
         ({"other": 1}, "the body must be"),
         ([1], "the body must be"),
-        ({"advance": 3600}, 'it is a duration such as "24h"'),
+        ({"advance": 3600}, 'expected a duration such as "24h"'),
         ({"advance": "1d"}, 'invalid advance "1d": time: unknown unit'),
         ({"advance": "-1h"}, "advance by -3600 s: 0 to 31622400 s"),
         ({"advance": "9000h"}, "0 to 31622400 s"),

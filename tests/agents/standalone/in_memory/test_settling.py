@@ -195,7 +195,7 @@ def test_a_clock_goes_so_many_times_as_fast(start: Start) -> None:
 
 
 def test_a_clock_that_is_not_there_or_cannot_go_so(start: Start) -> None:
-    with pytest.raises(ComponentError, match='ask for clock="virtual"'):
+    with pytest.raises(ComponentError, match='use clock="virtual"'):
         _ = start("real").clock
     clock = start("paused").clock
     for wrong in (-1.0, float("nan"), 1e12):

@@ -102,7 +102,7 @@ def test_flags_of_join_and_of_the_kubelet(tmp_path: Path) -> None:
         ((), "one API server is asked, not 0"),
         (("a", "b"), "one API server is asked, not 2"),
         (("a", "--kubeconfig=x"), "--kubeconfig is not for kvstack join"),
-        (("a", "--token=abc"), "is no token"),
+        (("a", "--token=abc"), "invalid token"),
         (("a", "--discovery-token-ca-cert-hash=abc"), "64 hexadecimal digits"),
         (("a", "--without-proxy=maybe"), "--without-proxy maybe: true or false"),
         (("a", "--discovery-timeout=soon"), "soon"),
@@ -121,7 +121,7 @@ def test_unknown_flags_and_modes_end_with_an_error(capsys: pytest.CaptureFixture
     assert token_main(["forge"]) == 1
     assert "kvstack token forge: one of create, list, delete" in capsys.readouterr().err
     assert token_main(["delete"]) == 1
-    assert "which?" in capsys.readouterr().err
+    assert "is required" in capsys.readouterr().err
     assert token_main(["list", "more"]) == 1
     assert "takes no 'more'" in capsys.readouterr().err
 

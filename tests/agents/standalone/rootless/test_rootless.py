@@ -116,7 +116,7 @@ class User:
     def consequences(self) -> list[str]:
         """Return what the log says that the node lacks without root."""
         lines = (json.loads(each) for each in self.log.read_text().splitlines())
-        text = "what a node without root lacks"
+        text = "limitations of a node without root"
         return [each["consequence"] for each in lines if each["msg"] == text]
 
     def processes(self) -> list[str]:

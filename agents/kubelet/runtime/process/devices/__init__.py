@@ -1,4 +1,4 @@
-"""Which devices of the machine a container may use, and how the kernel is made to see to it.
+"""The devices of the machine that a container may use, and their enforcement.
 
 rules      the list: what every container has, and what one is given
 program    the list as a program for the kernel (control groups of version 2)

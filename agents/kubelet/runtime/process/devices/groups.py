@@ -1,4 +1,4 @@
-"""Lets the kernel refuse a container's processes the devices that its rules do not name.
+"""Restricts the devices of a container's processes by its control group.
 
     groups = DeviceGroups(Path("/sys/fs/cgroup"))
     groups.probe("kubepods")                           groups.problem: why none can be had
@@ -31,7 +31,7 @@ class DeviceGroups:
     """The control groups of one node, as far as they limit devices."""
 
     def __init__(self, root: Path, *, ways: Sequence[str] = (CONTROLLER, PROGRAM)) -> None:
-        """Do nothing yet; ways: which may be used, the first that works is."""
+        """ways: the allowed mechanisms; the first that works is used."""
         self._root = root
         self._ways = ways
         self._default = -1  # the program of the default rules: one for all containers

@@ -3,8 +3,8 @@
     mounts = mounts_of(directory, config)     what the container mounts; devices of plugins as well
     make(directory, config)                   the files, once the directory is made; OSError
 
-The machine's own file of a device belongs to the machine's root. One of the container's own belongs
-to whoever the container runs as, also in a user namespace, and its rights are nobody else's.
+The machine's own file of a device belongs to the machine's root. The container's own file
+belongs to the container's user, also in a user namespace, and only that user has access.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Rules about devices as a program that the kernel runs whenever a device is opened or made.
+"""Rules about devices as a BPF program that runs when a device is opened or created.
 
     descriptor = load(instructions(rules))
     attach(descriptor, "/sys/fs/cgroup/kubepods/pod1/c")
@@ -79,14 +79,14 @@ def _instruction(
 
 def load(program: bytes) -> int:
     """Give a program to the kernel; return its descriptor; OSError."""
-    held = ctypes.create_string_buffer(program, len(program))
+    buffer = ctypes.create_string_buffer(program, len(program))
     license_text = ctypes.create_string_buffer(_LICENSE)
     # Type, number of instructions, where they are, license, log (none), version of the kernel.
     attributes = struct.pack(
         "=IIQQIIQI",
         _CGROUP_DEVICE_PROGRAM,
         len(program) // 8,
-        ctypes.addressof(held),
+        ctypes.addressof(buffer),
         ctypes.addressof(license_text),
         *(0, 0, 0, 0),
     )
@@ -94,7 +94,7 @@ def load(program: bytes) -> int:
 
 
 def attach(program: int, directory: str) -> None:
-    """Let the kernel ask a program about a control group of version 2; OSError."""
+    """Attach a program to a control group of version 2; OSError."""
     group = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         # The group of a container whose start failed has it already.

@@ -1,4 +1,4 @@
-"""The devices that a container may make and open; all others are refused.
+"""The devices that a container may create and open; all others are refused.
 
     Rule("c", 1, 3, "rwm")     /dev/null: read, write, make
     Rule("b", ANY, ANY, "m")   a file of any block device may be made, but not opened
@@ -29,13 +29,13 @@ class Rule(NamedTuple):
 
     @property
     def file(self) -> tuple[int, int]:
-        """Kind and number of the device's file, as `stat` tells them."""
+        """Kind and number of the device's file, from `stat`."""
         kind = stat.S_IFCHR if self.kind == CHARACTER else stat.S_IFBLK
         return kind, os.makedev(self.major, self.minor)
 
     @property
     def line(self) -> str:
-        """It as the devices controller of version 1 takes it: "c 136:* rwm"."""
+        """The rule in the syntax of version 1: "c 136:* rwm"."""
         major, minor = ("*" if each == ANY else str(each) for each in (self.major, self.minor))
         return f"{self.kind} {major}:{minor} {self.access}"
 
@@ -51,14 +51,14 @@ DEFAULT: Final = (
 
 
 def rule_of(path: str, *, is_read_only: bool) -> Rule | None:
-    """Return the rule that gives a container the device at a path; None: it is no device."""
+    """Return the rule for the device at a path; None: it is not a device."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
-        return None  # what is not there is told when it is mounted
+        return None  # a missing file is reported when it is mounted
     kinds = {stat.S_IFCHR: CHARACTER, stat.S_IFBLK: BLOCK}
-    kind = kinds.get(stat.S_IFMT(found.st_mode))
+    kind = kinds.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         return None
     access = "rm" if is_read_only else "rwm"
-    return Rule(kind, os.major(found.st_rdev), os.minor(found.st_rdev), access)
+    return Rule(kind, os.major(status.st_rdev), os.minor(status.st_rdev), access)

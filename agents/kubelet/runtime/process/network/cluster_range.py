@@ -1,4 +1,4 @@
-"""Which range the pods of a cluster of one machine take: the first that nobody there uses.
+"""The range of the pods of a cluster of one machine: the first that is unused there.
 
     taken = take(directory, state)      10.244.0.0/16, or the next; the same again at a later start
 
@@ -37,7 +37,7 @@ class ClusterRange:
 
 
 def take(directory: Path, state: Path = STATE) -> ClusterRange:
-    """Take the range of a cluster; directory: where it is remembered. ConfigError, OSError."""
+    """Reserve the range of a cluster; directory: where it is stored. ConfigError, OSError."""
     file = directory / _FILE
     if file.exists():
         network = IPv4Network(file.read_text().strip())

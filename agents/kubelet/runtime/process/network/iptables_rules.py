@@ -1,4 +1,4 @@
-"""What is translated, as chains of iptables, for machines without nft; each is written as a whole.
+"""Address translation as chains of iptables, for machines without nft; each is written as a whole.
 
     raw     kv-…-guard     from PREROUTING
     filter  kv-…-advice    from OUTPUT
@@ -45,14 +45,14 @@ def jumps(name: str) -> tuple[Jump, ...]:
     )
 
 
-def rules(given: Translation) -> str:
+def rules(translation: Translation) -> str:
     """Return the chains as text for iptables-restore; nothing leads to them by that alone."""
     return "".join(
         f"*{table}\n"
         + "".join(f":{chain} - [0:0]\n" for chain in chains)
         + "".join(f"-A {chain} {rule}\n" for chain, lines in chains.items() for rule in lines)
         + "COMMIT\n"
-        for table, chains in _chains(given).items()
+        for table, chains in _chains(translation).items()
     )
 
 
@@ -79,13 +79,13 @@ def removal(name: str, there: tuple[Jump, ...]) -> str:
     return "".join(f"{line}\n" for line in parts)
 
 
-def _chains(given: Translation) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
-    pods, loopback, name = f"{given.pods}+", LOOPBACK[given.family], given.name
+def _chains(translation: Translation) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
+    pods, loopback, name = f"{translation.pods}+", LOOPBACK[translation.family], translation.name
     guard = [
         f"-i {pods} -d {loopback} -j DROP",
         f"-i {pods} -m rpfilter --invert -j DROP",
     ]
-    if given.family == 6:  # by addresses of links a pod finds its node, and no more
+    if translation.family == 6:  # link-local addresses only serve to find the node
         link = f"-i {pods} -s {LINKS}"
         guard += (
             *(f"{link} -p icmpv6 -m icmp6 --icmpv6-type {each} -j RETURN" for each in _NEIGHBOURS),
@@ -93,13 +93,13 @@ def _chains(given: Translation) -> Mapping[str, Mapping[str, tuple[str, ...]]]:
         )
     return {
         "raw": {f"{name}-guard": tuple(guard)},
-        "filter": {f"{name}-advice": (f"-o {pods} {_REDIRECT[given.family]} -j DROP",)},
+        "filter": {f"{name}-advice": (f"-o {pods} {_REDIRECT[translation.family]} -j DROP",)},
         "nat": {
             f"{name}-ports": tuple(
-                f"{_matches(given, port)} -j DNAT --to-destination {target(address, port)}"
-                for address, port in given.ports()
+                f"{_matches(translation, port)} -j DNAT --to-destination {target(address, port)}"
+                for address, port in translation.ports()
             ),
-            f"{name}-leave": tuple(_leaving(given, pods, loopback)),
+            f"{name}-leave": tuple(_leaving(translation, pods, loopback)),
         },
     }
 

@@ -53,7 +53,7 @@ def _forbid_ipv6(name: str) -> None:
 
 
 def forward(family: int) -> None:
-    """Let the machine pass packets on.
+    """Enable forwarding.
 
     A machine that does so in IPv6 takes no routes from routers, unless that is said of an
     interface: those that took them go on.

@@ -1,4 +1,4 @@
-"""What is translated, as a table of nftables: `ip kv-…` or `ip6 kv-…`, written as a whole."""
+"""Address translation as a table of nftables: `ip kv-…` or `ip6 kv-…`, written as a whole."""
 
 from typing import Final
 
@@ -14,19 +14,19 @@ _IP: Final = {4: "ip", 6: "ip6"}
 _REDIRECT: Final = {4: "icmp type redirect", 6: "icmpv6 type nd-redirect"}
 
 
-def rules(given: Translation) -> str:
+def rules(translation: Translation) -> str:
     """Return the table."""
-    x, pods, loopback = _IP[given.family], given.pods, LOOPBACK[given.family]
-    table = f"{x} {given.name}"
+    x, pods, loopback = _IP[translation.family], translation.pods, LOOPBACK[translation.family]
+    table = f"{x} {translation.name}"
     lines = [
-        f"{_matches(given, port)} dnat to {target(address, port)}"
-        for address, port in given.ports()
+        f"{_matches(translation, port)} dnat to {target(address, port)}"
+        for address, port in translation.ports()
     ]
     body = "".join(f"    {line}\n" for line in lines)
     # A pod that reaches itself by a port of the node would answer itself, and not the node.
     own = "".join(
         f"    {x} saddr {address} {x} daddr {address} ct status dnat masquerade\n"
-        for address in given.shown
+        for address in translation.shown
     )
     return (
         f"table {table}\n"
@@ -36,11 +36,11 @@ def rules(given: Translation) -> str:
         "    type filter hook prerouting priority -300;\n"
         f'    iifname "{pods}*" {x} daddr {loopback} drop\n'
         f'    iifname "{pods}*" fib saddr . iif oif missing drop\n'
-        f"{_of_links(given)}"
+        f"{_of_links(translation)}"
         "  }\n"
         "  chain advising {\n"  # no way that a pod could take is shorter than its node
         "    type filter hook output priority 0;\n"
-        f'    oifname "{pods}*" {_REDIRECT[given.family]} drop\n'
+        f'    oifname "{pods}*" {_REDIRECT[translation.family]} drop\n'
         "  }\n"
         "  chain arriving {\n"
         "    type nat hook prerouting priority -100;\n"
@@ -52,9 +52,9 @@ def rules(given: Translation) -> str:
         "  }\n"
         "  chain leaving {\n"
         "    type nat hook postrouting priority 100;\n"
-        f"    {x} saddr {given.network} {x} daddr != {given.cluster_range}"
+        f"    {x} saddr {translation.network} {x} daddr != {translation.cluster_range}"
         f' oifname != "{pods}*" masquerade\n'
-        f"    {x} saddr {loopback} {x} daddr {given.network} masquerade\n"
+        f"    {x} saddr {loopback} {x} daddr {translation.network} masquerade\n"
         f"{own}"
         "  }\n"
         "}\n"
@@ -62,7 +62,7 @@ def rules(given: Translation) -> str:
 
 
 def _of_links(given: Translation) -> str:
-    """Return the rules for addresses of links: by these a pod finds its node, and no more."""
+    """Return the rules for link-local addresses: they only serve to find the node."""
     if given.family == 4:
         return ""
     match = f'    iifname "{given.pods}*" ip6 saddr {LINKS}'

@@ -1,4 +1,4 @@
-"""The network of one node's pods: a bridge of the machine, and a pair of interfaces for each pod.
+"""The network of one node's pods: a bridge of the machine, and a veth pair for each pod.
 
     node ─┬─ bridge kv-…   first address of the range, the route to all of it, and no ports
           ├─ kvpod… ═ eth0 of a pod     the next address; a route to it alone, which goes before
@@ -43,13 +43,13 @@ from kvstack.component.net.netlink import (
 )
 
 STATE: Final = Path("/run/kvstack")
-"""Of all nodes of this machine: locks, and what is mounted for pods."""
+"""State of all nodes of this machine: locks, and mounts of pods."""
 PREFIX: Final = "kv-"
-"""Of the names of bridges."""
+"""The prefix of the names of bridges."""
 INTERFACE: Final = "eth0"
-"""Of a pod."""
+"""The interface of a pod."""
 PAIR: Final = "kvpod"
-"""Of the names of pods' interfaces on their node."""
+"""The prefix of the names of pods' interfaces on their node."""
 _PAIR_DIGITS: Final = 10
 _HEX: Final = frozenset("0123456789abcdef")
 _LOCAL: Final = bytes((0x0A, 0x58))
@@ -62,7 +62,7 @@ _FAILED: Final = "FailedCreatePodSandBox"
 
 
 class Way(NamedTuple):
-    """How a pod reaches others."""
+    """The gateway of pods of a family."""
 
     interface: Interface
     """Its address, and the network that it finds on its link."""
@@ -84,10 +84,10 @@ class PodNetwork:
         cluster_ranges: Sequence[Network] = (),
         lives: Callable[[str], bool] = lambda _name: True,
     ) -> None:
-        """node: what tells it from other nodes of this machine; nothing is made yet.
+        """node: a unique name among the nodes of this machine.
 
-        cluster_ranges: of the pods of all nodes, one of a family at most; none: other nodes are not
-        told from the outside. lives: whether the node of a bridge lives; OSError.
+        cluster_ranges: of the pods of all nodes, one of a family at most; none: other nodes are
+        treated as outside. lives: whether the node of a bridge is running; OSError.
         """
         self._state = state
         self._cluster_ranges: dict[int, Network] = {e.version: e for e in cluster_ranges}
@@ -105,22 +105,22 @@ class PodNetwork:
         return tuple(each.network for each in self._addresses.values())
 
     def use_ranges(self, ranges: Sequence[str]) -> None:
-        """Take the ranges of the node (podCIDRs): the first of each family that the kernel has.
+        """Use the ranges of the node (podCIDRs): the first of each family that the kernel has.
 
         StartError: one is not of the pods of all nodes, to which it has to belong.
         """
-        wanted: dict[int, Network] = {}
+        desired: dict[int, Network] = {}
         for each in map(ip_network, ranges):
             if each.version == 4 or has_ipv6():
-                wanted.setdefault(each.version, each)
-        if not wanted or tuple(wanted.values()) == self.networks:
+                desired.setdefault(each.version, each)
+        if not desired or tuple(desired.values()) == self.networks:
             return
-        for version, network in wanted.items():
+        for version, network in desired.items():
             whole = self._cluster_ranges.get(version)
             if whole is not None and not is_part(network, whole):
                 text = f"the range {network} of the node is not in that of the cluster, {whole}"
                 raise StartError(_FAILED, text)
-        self._addresses = {version: PodAddresses(each) for version, each in wanted.items()}
+        self._addresses = {version: PodAddresses(each) for version, each in desired.items()}
         self._is_open = False  # a bridge of other ranges goes if it can
         for network in self.networks:
             self._keep(_GATEWAY, (str(network[1]),))
@@ -145,12 +145,12 @@ class PodNetwork:
         self._is_open = True
 
     def close(self) -> None:
-        """Take the bridge away, unless pods that outlive their node are on it; OSError."""
+        """Remove the bridge, unless pods that outlive their node are on it; OSError."""
         self.remove_idle_bridge(self.bridge)
         self._is_open = False
 
     def keep(self, uid: str, addresses: Sequence[str], ports: Sequence[Port]) -> None:
-        """Remember what a pod has since before."""
+        """Remember the addresses and ports of an existing pod."""
         self._kept[uid] = tuple(addresses)
         self._shown.update(dict.fromkeys(addresses, host_ports(ports)))
         self._keep(uid, addresses)
@@ -187,7 +187,7 @@ class PodNetwork:
         return tuple(map(str, addresses))
 
     def _take(self, uid: str) -> list[Address]:
-        """Take an address of each family for a pod, the first family first; NoAddressError."""
+        """Allocate an address of each family for a pod, the first family first; NoAddressError."""
         taken: list[str] = []
         for own in self._addresses.values():
             taken.append(own.of(uid))
@@ -201,7 +201,7 @@ class PodNetwork:
                 own.free(each, uid)
 
     def _set_up(self, name: str, addresses: Sequence[Address], outside: Netlink) -> None:
-        """Let the node's side of a pair lead to a pod; what the node sends has its own address."""
+        """Set up the node's end of a pod's interface; traffic of the node has its own address."""
         families = {each.version for each in addresses}
         kernel_settings.set_pair(name, families, routes_loopback=bool(translator.program()))
         for each in addresses:
@@ -231,7 +231,7 @@ class PodNetwork:
             inside.add_default_route(way.gateway, INTERFACE)
 
     def disconnect(self, uid: str) -> None:
-        """Take the interfaces of a pod away; raises OSError."""
+        """Remove the interfaces of a pod; raises OSError."""
         with self._lock(), Netlink() as outside:
             self._give_back(uid)
             links = outside.links()
@@ -268,18 +268,18 @@ class PodNetwork:
         routes: Sequence[Route | Route6],
         outside: Netlink,
     ) -> None:
-        """Take away the bridge of a node that is no more, if it has a part of a range."""
+        """Remove the bridge of a node that has ended, if it has a part of a range."""
         for name in in_the_way(network, links, routes):
             if all(each.name != name for each in outside.links()):
                 continue  # it went with the other family
             is_left = name.startswith(PREFIX) and not self._lives(name)
-            if not is_left or is_used(_named(links, name), links, routes):
+            if not is_left or is_used(_find_link(links, name), links, routes):
                 text = f"the range {network} of the node's pods is in use on {name}"
                 raise StartError(_FAILED, text)
             self._remove_bridge(outside, name)
 
     def remove_idle_bridge(self, name: str) -> bool:
-        """Take a bridge away unless a pod is on it; return whether it is gone. OSError."""
+        """Remove a bridge unless a pod is on it; return whether it is gone. OSError."""
         with self._lock(), Netlink() as outside:
             return self._remove_if_idle(outside, name)
 
@@ -288,13 +288,13 @@ class PodNetwork:
         if all(each.name != name for each in links):
             return True
         routes = _all_routes(outside)
-        if is_used(_named(links, name), links, routes):
+        if is_used(_find_link(links, name), links, routes):
             return False
         self._remove_bridge(outside, name)
         return True
 
     def _remove_bridge(self, outside: Netlink, name: str) -> None:
-        number = _named(outside.links(), name).number
+        number = _find_link(outside.links(), name).number
         routes = _all_routes(outside)
         networks = [each.network for each in routes if each.link == number]
         outside.delete(name)
@@ -306,7 +306,7 @@ class PodNetwork:
             translator.remove(name)
 
     def _translate(self) -> None:
-        """Let the machine translate what its pods are now, if it has a program for it."""
+        """Update the address translation for the current pods, if a program for it exists."""
         for network in self.networks:
             family = network.version
             shown = {
@@ -360,7 +360,7 @@ def pair_name(uid: str) -> str:
 
 
 def is_pair_name(name: str) -> bool:
-    """Whether an interface of the machine is a pod's."""
+    """Whether an interface of the machine belongs to a pod."""
     digits = name.removeprefix(PAIR)
     return len(digits) == _PAIR_DIGITS == len(name) - len(PAIR) and not set(digits) - _HEX
 
@@ -379,7 +379,7 @@ def in_the_way(
     return sorted(each for each in found if not is_pair_name(each))  # those have a bridge beside
 
 
-def _named(links: Sequence[Link], name: str) -> Link:
+def _find_link(links: Sequence[Link], name: str) -> Link:
     return next(each for each in links if each.name == name)
 
 

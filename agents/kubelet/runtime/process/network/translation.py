@@ -1,4 +1,4 @@
-"""What the machine translates for the pods of a node, in one family; `translator` writes it.
+"""The address translation for a node's pods, in one family; `translator` writes it.
 
 out of the cluster        from the node's address
 to a port of the node     to the pod that has it (hostPort)
@@ -26,16 +26,16 @@ class TranslationError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """What is translated."""
+    """The address translation of a node."""
 
     name: str
-    """Of the bridge, by which the rules are told from those of other nodes."""
+    """The name of the bridge, which distinguishes the rules from those of other nodes."""
     pods: str
-    """How names of pods' interfaces on the node begin."""
+    """The prefix of the names of pods' interfaces on the node."""
     network: Network
-    """Of the pods of this node."""
+    """The range of the pods of this node."""
     cluster_range: Network
-    """Of those of all nodes, to which pods send from their own address."""
+    """The range of the pods of all nodes; traffic to them keeps the pod's address."""
     shown: Mapping[str, Sequence[Port]] = field(default_factory=dict)
     """Ports of the node, by the address of their pod."""
 
@@ -52,7 +52,7 @@ class Translation:
                     yield address, port
 
     def is_anywhere(self, port: Port) -> bool:
-        """Whether a port is shown on all addresses of the node."""
+        """Whether a port is published on all addresses of the node."""
         return port.host_ip in ("", ANYWHERE[self.family])
 
 

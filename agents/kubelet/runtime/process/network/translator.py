@@ -1,4 +1,4 @@
-"""Puts what is translated in place: by nft, else by iptables, where the machine has one of them.
+"""Applies address translation: by nft, else by iptables, whichever the machine has.
 
     translator.program(4)           "nft", "iptables", or empty: neither
     translator.apply(translation)   all of it; TranslationError
@@ -40,18 +40,22 @@ def program(family: int = 4) -> str:
     return IPTABLES if iptables.is_installed(family) else ""
 
 
-def apply(given: Translation) -> None:
+def apply(translation: Translation) -> None:
     """Put rules in place; raises TranslationError."""
-    if program(given.family) == NFT:
-        run_nft(nft_rules.rules(given))
+    if program(translation.family) == NFT:
+        run_nft(nft_rules.rules(translation))
         return
-    if not iptables.is_installed(given.family):
+    if not iptables.is_installed(translation.family):
         raise TranslationError(NEITHER)
     try:
-        iptables.restore(given.family, iptables_rules.rules(given))
-        missing = [each for each in iptables_rules.jumps(given.name) if not _is_there(given, each)]
+        iptables.restore(translation.family, iptables_rules.rules(translation))
+        missing = [
+            each
+            for each in iptables_rules.jumps(translation.name)
+            if not _is_there(translation, each)
+        ]
         if missing:
-            iptables.restore(given.family, iptables_rules.joined(tuple(missing)))
+            iptables.restore(translation.family, iptables_rules.joined(tuple(missing)))
     except IptablesError as error:
         raise TranslationError(str(error)) from error
 
@@ -61,7 +65,7 @@ def _is_there(given: Translation, jump: Jump) -> bool:
 
 
 def remove(name: str) -> None:
-    """Take away the rules of a bridge, whichever program wrote them; raises TranslationError."""
+    """Remove the rules of a bridge, whichever program wrote them; raises TranslationError."""
     for family in _FAMILIES if has_ipv6() else _FAMILIES[:1]:
         if nft.is_installed():
             run_nft(nft_rules.removal(name, family))
@@ -94,7 +98,7 @@ def run_nft(text: str) -> None:
 
 
 def let_through(pods: str, network: Network) -> None:
-    """Let the machine's firewall pass on what comes from the pods of a range, and goes to them.
+    """Accept traffic from and to the pods of a range in the machine's firewall.
 
     pods: how names of their interfaces begin.
     """
@@ -102,14 +106,14 @@ def let_through(pods: str, network: Network) -> None:
 
 
 def let_through_no_more(pods: str, network: Network) -> None:
-    """Take back what `let_through` said."""
+    """Undo `let_through`."""
     _tell_firewall("-D", pods, network)
 
 
 def _tell_firewall(action: str, pods: str, network: Network) -> None:
     firewall = _FIREWALLS[network.version]
     if shutil.which(firewall) is None or (rules := _run(firewall, "-w", "-S", "FORWARD")) is None:
-        return  # nothing was told to hold anything back
+        return  # no firewall rule was added
     for interface, side in (("-i", "-s"), ("-o", "-d")):
         rule = (interface, f"{pods}+", side, str(network), "-j", "ACCEPT")
         there = _run(firewall, "-w", "-C", "FORWARD", *rule) is not None

@@ -1,4 +1,4 @@
-"""The program that stays with one container: it starts it, keeps its log, and says how it ended.
+"""The shim, which stays with one container: starts it, keeps its log, records its exit.
 
     main ─► container   namespaces, files, user, exec: what the container's process does first
        ├► launch_spec    what it starts, as a later kubelet reads it, too

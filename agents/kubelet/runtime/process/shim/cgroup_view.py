@@ -1,4 +1,4 @@
-"""What a container sees of control groups: a namespace of its own, and only its own groups.
+"""The control groups that a container sees: a namespace of its own, with only its own groups.
 
     version 1    /sys/fs/cgroup/memory  /cpu  …    its group of each controller that it has one of
     version 2    /sys/fs/cgroup                    its group

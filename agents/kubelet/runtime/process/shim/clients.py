@@ -1,4 +1,4 @@
-"""Who talks to a container's program, over a socket in the container's directory.
+"""Clients of a shim, over a socket in the container's directory.
 
 one line of JSON from the client, then:
 {"do": "watch"}                 nothing comes; the connection ends when the container has
@@ -59,11 +59,11 @@ class Client:
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait to be sent."""
+        """The number of bytes that wait to be sent."""
         return len(self._unsent)
 
     def receive(self) -> bool:
-        """Take what came; return whether the connection goes on."""
+        """Read from the client; return whether the connection goes on."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.connection, _PIECE, _DESCRIPTORS_MAX)
         except BlockingIOError:

@@ -82,7 +82,7 @@ class _Composition:
         elif not any(each.startswith(f"{path}/") for each in self._points if each != "/"):
             self._overlay(path, target)
         else:
-            with contextlib.suppress(PermissionError):  # nobody may list it: it is empty
+            with contextlib.suppress(PermissionError):  # not readable: shown as empty
                 os.chmod(target, stat.S_IMODE(os.stat(path or "/").st_mode))
                 for entry in sorted(os.listdir(path or "/")):
                     self._entry(f"{path}/{entry}")
@@ -101,14 +101,14 @@ class _Composition:
     def _entry(self, path: str) -> None:
         """Show what is beside mounts."""
         try:
-            found = os.lstat(path)
+            status = os.lstat(path)
         except OSError:
             return  # it went meanwhile, or cannot be reached
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             os.symlink(os.readlink(path), self._merged + path)
-        elif stat.S_ISDIR(found.st_mode):
+        elif stat.S_ISDIR(status.st_mode):
             self.show(path)
-        elif stat.S_ISREG(found.st_mode) and self._files < _FILES_MAX:
+        elif stat.S_ISREG(status.st_mode) and self._files < _FILES_MAX:
             self._files += 1
             target = self._merged + path
             Path(target).touch()

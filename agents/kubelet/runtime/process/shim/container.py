@@ -1,9 +1,9 @@
-"""What the first process of a container does: namespaces, files, user, and then its program.
+"""The first process of a container: namespaces, files, user, and then its program.
 
     become(spec)     namespaces and mounts, then `execute`
     join(spec, …)    the namespaces of a container that runs, then `execute`
 
-Both return only by an error. After the root has changed nothing can be imported any more.
+Both return only by an error. After the root has changed, modules can no longer be imported.
 """
 
 import contextlib
@@ -44,7 +44,7 @@ _MOUNTS: Final = "SYS_ADMIN"
 _NULL_DEVICE: Final = os.makedev(1, 3)
 _USERS, _GROUPS = "/etc/passwd", "/etc/group"
 _ACCOUNTS_BYTES_MAX: Final = 4 << 20
-"""Of /etc/passwd and /etc/group of an image."""
+"""The maximum size of /etc/passwd and /etc/group of an image."""
 _MASKED: Final = (
     *(f"/proc/{name}" for name in ("acpi", "asound", "interrupts", "kcore", "keys", "scsi")),
     *("/proc/latency_stats", "/proc/timer_list", "/proc/timer_stats", "/proc/sched_debug"),
@@ -57,7 +57,7 @@ _PROPAGATION: Final = {
     _BOTH_WAYS: syscalls.MS_SHARED,
 }
 _KERNEL_FLAGS: Final = MS_NOSUID | MS_NODEV | MS_NOEXEC
-"""Of file systems whose files the kernel makes, and of shared memory."""
+"""Mount flags of file systems of the kernel, and of shared memory."""
 _COVERED_PROC: Final = frozenset(
     f"/proc/{name}"
     for name in (
@@ -103,7 +103,7 @@ def join(spec: LaunchSpec, descriptor: int) -> None:
 
 
 def execute(spec: LaunchSpec) -> None:
-    """Take the container's user and rights, and run its program; StartError, OSError."""
+    """Switch to the container's user and privileges, and run its program; StartError, OSError."""
     root = rooted.open_root("/")
     user, group, groups, home = identity(spec, root)
     if spec.user_namespace < 0 and user_namespaces.is_restricted():
@@ -121,7 +121,7 @@ def execute(spec: LaunchSpec) -> None:
             root = rooted.open_root("/")
     _enter_directory(root, spec.directory or "/")
     environment = {"HOME": home, **spec.environment}
-    # Found before the user changes: what is missing is told as missing, not as forbidden.
+    # Found before the user changes: a missing program is reported as missing, not as forbidden.
     path = _program(spec.argv[0], environment)
     capabilities = spec.capabilities
     if spec.no_new_privileges:
@@ -167,8 +167,8 @@ def _known_groups(user: int, group: int, groups: Sequence[int]) -> list[int]:
     unknown += [f"group {e}" for e in (group, *groups) if not user_namespaces.has_id(e, "gid")]
     if unknown:
         raise StartError(
-            f"{unknown[0]} is nobody on this node, which runs without root: its user has too few"
-            " subordinate ids (/etc/subuid, /etc/subgid)"
+            f"{unknown[0]} is not mapped on this node, which runs without root: its user has too"
+            " few subordinate ids (/etc/subuid, /etc/subgid)"
         )
     return list(groups) if user_namespaces.may_set_groups() else []
 
@@ -225,7 +225,7 @@ def _enter_groups(spec: LaunchSpec) -> None:
 
 
 def identity(spec: LaunchSpec, root: int) -> tuple[int, int, list[int], str]:
-    """Return user, group, other groups and home, as the container's own files tell them.
+    """Return user, group, other groups and home, from the container's own files.
 
     root: descriptor of the directory below which those are. Raises StartError, OSError.
     """
@@ -365,7 +365,7 @@ def _fill_host_layer(upper: str, hidden: Sequence[str], spec: LaunchSpec) -> Non
 
 
 def _cover(root: int, stage: Stage) -> None:
-    """Hide what tells of the machine, and let the rest of it not be changed."""
+    """Hide information about the machine, and make settings of the kernel read-only."""
     null = os.open("/dev/null", os.O_PATH | os.O_CLOEXEC)
     found = os.fstat(null)
     if not stat.S_ISCHR(found.st_mode) or found.st_rdev != _NULL_DEVICE:
@@ -401,43 +401,43 @@ def _kernel_file(root: int, path: str) -> int | None:
 
 
 def _bind(
-    root: int, stage: Stage, given: MountSpec, user_namespace: int, *, is_privileged: bool
+    root: int, stage: Stage, spec: MountSpec, user_namespace: int, *, is_privileged: bool
 ) -> None:
-    """Show a file or directory of the node in the container; StartError, OSError.
+    """Mount a file or directory of the node in the container; StartError, OSError.
 
     user_namespace: a descriptor of that which its owners are mapped into; -1: they are not.
     """
-    path = given.source
-    source = _opened(path) if given.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
-    found = os.fstat(source)
-    target = rooted.make(root, given.target, is_file=not stat.S_ISDIR(found.st_mode))
+    path = spec.source
+    source = _open(path) if spec.below else os.open(path, os.O_PATH | os.O_CLOEXEC)
+    status = os.fstat(source)
+    target = rooted.make(root, spec.target, is_file=not stat.S_ISDIR(status.st_mode))
     if not is_privileged:
-        _check_target(target, given.target)
+        _check_target(target, spec.target)
     bound = stage.bind(source, user_namespace)
     os.close(source)
-    mount("none", bound, "", MS_REC | _PROPAGATION.get(given.propagation, MS_PRIVATE))
-    if not is_privileged and given.device != (stat.S_IFMT(found.st_mode), found.st_rdev):
+    mount("none", bound, "", MS_REC | _PROPAGATION.get(spec.propagation, MS_PRIVATE))
+    if not is_privileged and spec.device != (stat.S_IFMT(status.st_mode), status.st_rdev):
         mounts.set_flags(bound, MS_NODEV, is_recursive=True)
-    if given.read_only:
-        more = MS_NOEXEC if given.no_programs else 0
-        mounts.set_flags(bound, MS_RDONLY | more, is_recursive=given.recursive)
+    if spec.read_only:
+        more = MS_NOEXEC if spec.no_programs else 0
+        mounts.set_flags(bound, MS_RDONLY | more, is_recursive=spec.recursive)
     stage.move(bound, target)
     os.close(target)
 
 
-def _join(root: int, stage: Stage, given: MountSpec, copy: int) -> None:
-    """Show a directory so that node and container see what is mounted there; StartError, OSError.
+def _join(root: int, stage: Stage, spec: MountSpec, copy: int) -> None:
+    """Mount a directory with shared propagation; StartError, OSError.
 
     Only privileged containers may have that.
     """
     is_directory = stat.S_ISDIR(os.fstat(copy).st_mode)
-    target = rooted.make(root, given.target, is_file=not is_directory)
+    target = rooted.make(root, spec.target, is_file=not is_directory)
     joined = stage.attach(copy, is_directory=is_directory)
     if not mounts.is_shared(os.path.realpath(joined)):
         text = "is on a mount that is not shared, as mountPropagation: Bidirectional needs it"
-        raise StartError(f"{given.source} {text} (mount --make-rshared)")
-    if given.read_only:
-        mounts.set_flags(joined, MS_RDONLY, is_recursive=given.recursive)
+        raise StartError(f"{spec.source} {text} (mount --make-rshared)")
+    if spec.read_only:
+        mounts.set_flags(joined, MS_RDONLY, is_recursive=spec.recursive)
     stage.move(joined, target)
     os.close(target)
 
@@ -449,21 +449,21 @@ def _check_target(target: int, path: str) -> None:
         raise StartError(f"nothing can be mounted at {path}: it is inside /proc")
 
 
-def _opened(path: str) -> int:
-    """Return a descriptor of a place whose path has no links, whoever changes it meanwhile."""
-    held = os.open("/", os.O_PATH | os.O_CLOEXEC)
+def _open(path: str) -> int:
+    """Return a descriptor of a path without links, safe against concurrent changes."""
+    descriptor = os.open("/", os.O_PATH | os.O_CLOEXEC)
     for part in path.split("/"):
         if not part:
             continue
         try:
-            found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=held)
+            found = os.open(part, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=descriptor)
         finally:
-            os.close(held)
-        held = found
-        if stat.S_ISLNK(os.fstat(held).st_mode):
-            os.close(held)
+            os.close(descriptor)
+        descriptor = found
+        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
             raise StartError(f"subPath: {path} leads over a link")
-    return held
+    return descriptor
 
 
 def _change_root(root: str) -> None:

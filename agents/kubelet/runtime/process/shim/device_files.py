@@ -1,4 +1,4 @@
-"""What is in /dev of a container.
+"""The contents of a container's /dev.
 
     others        the devices of DEVICES, bound from the machine
     privileged    a copy of every device file that the machine has when the container starts
@@ -32,7 +32,7 @@ _TERMINALS: Final = 5
 _OWN: Final = frozenset(
     ("console", "core", "fd", "mqueue", "ptmx", "pts", "shm", "stderr", "stdin", "stdout")
 )
-"""Of the top of /dev: what each container has by itself, or not at all."""
+"""Entries of /dev that each container has of its own, or not at all."""
 
 
 def make(dev: str, spec: LaunchSpec) -> None:
@@ -68,18 +68,18 @@ def copy(source: str, target: str) -> None:
     for count, (name, status) in enumerate(_devices(source)):
         if count == COPIED_MAX:
             raise OSError(f"{source} has more than {COPIED_MAX} device files")
-        made = f"{target}/{name}"
-        os.makedirs(os.path.dirname(made), exist_ok=True)
+        path = f"{target}/{name}"
+        os.makedirs(os.path.dirname(path), exist_ok=True)
         if stat.S_ISLNK(status.st_mode):
-            os.symlink(os.readlink(f"{source}/{name}"), made)
+            os.symlink(os.readlink(f"{source}/{name}"), path)
             continue
         try:
-            os.mknod(made, status.st_mode, status.st_rdev)
+            os.mknod(path, status.st_mode, status.st_rdev)
         except PermissionError:  # in a container that may make none
-            _bind_file(f"{source}/{name}", made)
+            _bind_file(f"{source}/{name}", path)
             continue
-        os.chmod(made, stat.S_IMODE(status.st_mode))
-        os.chown(made, status.st_uid, status.st_gid)
+        os.chmod(path, stat.S_IMODE(status.st_mode))
+        os.chown(path, status.st_uid, status.st_gid)
 
 
 def _devices(source: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -1,4 +1,4 @@
-"""What a container of the image `host` does not see of the machine's files, and what it may write.
+"""Hidden and writable paths of the machine's files in a container of the image `host`.
 
     fill(upper, hidden, own, owner)    before `upper` is the top of an overlay whose lowest is /
 
@@ -18,7 +18,7 @@ from kvstack.agents.kubelet.runtime.process.shim import user_namespaces
 
 _OPAQUE: Final = "trusted.overlay.opaque"
 _OPAQUE_OF_USERS: Final = "user.overlay.opaque"
-"""In a user namespace (`userxattr`)."""
+"""The attribute in a user namespace (`userxattr`)."""
 _TEMPORARY: Final = ("/tmp", "/var/tmp")
 _RUN: Final = "/run"
 _HOMES: Final = ("/root", "/home/")
@@ -81,7 +81,7 @@ def _hide(upper: str, path: str) -> None:
 
 
 def _replace(upper: str, path: str, owner: int, mode: int) -> None:
-    """Show an empty directory where the machine has one."""
+    """Replace a directory of the machine by an empty one."""
     _make_parents(upper, path)
     place = upper + path
     if not os.path.isdir(place):  # it may be above one that was hidden before
@@ -103,13 +103,13 @@ def _make_parents(upper: str, path: str) -> None:
 def _copy(upper: str, path: str) -> None:
     found = os.stat(path)
     os.mkdir(upper + path)
-    if not user_namespaces.is_restricted():  # there most owners are nobody
+    if not user_namespaces.is_restricted():  # there most owners are unmapped
         os.chown(upper + path, found.st_uid, found.st_gid)
     os.chmod(upper + path, stat.S_IMODE(found.st_mode))
 
 
 def _give(upper: str, directory: str, user: int, replaced: Collection[str]) -> None:
-    """Let a container's user write in the directory where it begins; one that is missing is made.
+    """Give a container's user its working directory; a missing one is created.
 
     What only some may read on the machine stays as it is.
     """

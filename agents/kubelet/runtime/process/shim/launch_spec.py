@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 VERSION: Final = 1
-"""Of the encoding; it grows with every change of a field."""
+"""The version of the encoding; it grows with every change of a field."""
 _RENAMED: Final = {"cgroup": "cgroup_path", "cgroups": "cgroup_files"}
 _UNVERSIONED: Final[Mapping[str, Any]] = {
     "cgroup_view": {},
@@ -42,12 +42,12 @@ class MountSpec(NamedTuple):
     idmap: bool = False
     """Whether its owners are mapped into the pod's user namespace."""
     below: bool = False
-    """Whether the source is part of a volume: then no link is followed on the way to it."""
+    """Whether the source is part of a volume: then no link is followed in its path."""
     no_programs: bool = False
     device: tuple[int, int] | None = None
     """Type and number of the device that the container may use by it."""
     recursive: bool = False
-    """Whether what is mounted below it is only read, too."""
+    """Whether mounts below it are read-only, too."""
 
 
 class LaunchSpec(NamedTuple):
@@ -56,7 +56,7 @@ class LaunchSpec(NamedTuple):
     argv: tuple[str, ...]
     environment: dict[str, str]
     directory: str
-    """Where the program begins; empty: at the root."""
+    """The working directory; empty: the root."""
     mounts: tuple[MountSpec, ...]
     root: str
     """Directory of the image; empty for the process that holds a pod's process namespace."""
@@ -85,7 +85,7 @@ class LaunchSpec(NamedTuple):
     user_namespace: int
     """Descriptor; -1: there is none."""
     first_id: int
-    """Which id of the node is root of the user namespace; 0: there is none."""
+    """The id of the node that is root of the user namespace; 0: no user namespace."""
     hidden: tuple[str, ...] | None
     """Paths of the node that are not shown, if its files are the image; None: they are not."""
     pid_of: int
@@ -93,7 +93,7 @@ class LaunchSpec(NamedTuple):
     pauses: bool
     """Whether it only holds the process namespace of a pod."""
     namespaces: tuple[tuple[int, int], ...]
-    """Of the pod: descriptors with the flag (CLONE_NEW…) of their kind."""
+    """The pod's namespaces: descriptors with the flag (CLONE_NEW…) of their kind."""
     cgroup_path: str
     """Name of its control group, below the root of each hierarchy; empty: it has none."""
     cgroup_files: tuple[str, ...]
@@ -101,7 +101,7 @@ class LaunchSpec(NamedTuple):
     cgroup_view: dict[str, str]
     """Directories of its control groups by their name below /sys/fs/cgroup; "" is that itself."""
     limits_devices: bool
-    """Whether a control group says which devices may be used."""
+    """Whether a control group limits devices."""
     oom_score: int
     stop_signal: str
     falls_back_to_logs: bool
@@ -128,7 +128,7 @@ def encode_launch(spec: LaunchSpec) -> str:
 
 
 def decode_launch(text: str) -> LaunchSpec:
-    """Read a launch.json, of an older kubelet, too; raises SpecError."""
+    """Decode a launch.json, of an older kubelet, too; raises SpecError."""
     try:
         values = json.loads(text)
     except ValueError as error:
@@ -158,7 +158,7 @@ def encode_command(command: CommandSpec) -> dict[str, Any]:
 
 
 def decode_command(values: Mapping[str, Any]) -> CommandSpec:
-    """Read the command of a request; raises SpecError."""
+    """Decode the command of a request; raises SpecError."""
     _check_fields(values, CommandSpec._fields)
     return CommandSpec(**_frozen(values))
 

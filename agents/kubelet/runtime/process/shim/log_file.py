@@ -2,7 +2,7 @@
 
     2026-11-22T12:00:00.123456789Z stdout F text
 
-P instead of F: the line goes on in the next entry. `reopen` begins the file anew, after somebody
+P instead of F: the line goes on in the next entry. `reopen` opens the file again, after it
 has given the old one another name.
 """
 
@@ -60,7 +60,7 @@ class LogFile:
     """One log; entries are written whole."""
 
     def __init__(self, path: str) -> None:
-        """Begin a log; what a file of its name has is kept."""
+        """Open a log; existing contents are kept."""
         self._path = path
         self._splitters = {1: Splitter(1), 2: Splitter(2)}
         self._file = self._open()
@@ -76,7 +76,7 @@ class LogFile:
         self._file = fresh
 
     def close(self) -> None:
-        """Write the lines that nothing ended, and no more."""
+        """Write the last, unfinished lines."""
         for each in self._splitters.values():
             self._write(each.end(time.time_ns()))
         os.close(self._file)

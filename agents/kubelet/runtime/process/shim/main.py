@@ -6,8 +6,8 @@
     DIRECTORY/socket        for clients
     DIRECTORY/exit.json     how it ended: {"code": 0, "finished_ns": …}
 
-STATUS is a descriptor that gets `ok PID`, or what went wrong. LIFELINE is one that nobody writes
-to: when its other side is closed, the container is killed; -1: it lives on without its node. LOCK
+STATUS is a descriptor that gets `ok PID`, or what went wrong. LIFELINE is one
+without data: when its other side is closed, the container is killed; -1: it outlives its node. LOCK
 is one whose lock is held until this program ends.
 """
 
@@ -58,7 +58,7 @@ _WRITE: Final = selectors.EVENT_WRITE
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a container; return 0 once it has ended and that was written."""
+    """Run a container; return 0 once it has ended and its exit status is written."""
     directory, (status, lifeline, lock) = arguments[0], map(int, arguments[1:4])
     for each in (status, lifeline, lock):
         if each >= 0:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         os.write(status, f"ok {pid}".encode())
     except BrokenPipeError:
-        shim.kill()  # the node that asked for it is gone
+        shim.kill()  # the node that requested it is gone
     os.close(status)
     shim.run()
     return 0
@@ -94,7 +94,6 @@ class Shim:
     """One container and its clients."""
 
     def __init__(self, spec: LaunchSpec, listener: socket.socket, lifeline: int) -> None:
-        """Start nothing yet."""
         self._spec = spec
         self._listener = listener
         self._lifeline = lifeline
@@ -146,7 +145,7 @@ class Shim:
         return stdin, stdout[1], stderr[1]
 
     def _take_terminal(self, way: socket.socket) -> None:
-        """Take our side of the terminal that the container has opened."""
+        """Receive our end of the terminal that the container has opened."""
         _, (ours,), _, _ = socket.recv_fds(way, 1, 1)
         way.close()
         self._terminal = self._input = ours
@@ -233,7 +232,7 @@ class Shim:
             data = os.read(descriptor, _PIECE)
         except BlockingIOError:
             return
-        except OSError:  # EIO: nobody has the terminal open any more
+        except OSError:  # EIO: no process has the terminal open
             data = b""
         stream = self._outputs[descriptor]
         if not data:
@@ -247,7 +246,7 @@ class Shim:
         self._pause_if_slow()
 
     def _pause_if_slow(self) -> None:
-        """Read no more while a client is far behind."""
+        """Stop reading while a client is far behind."""
         is_slow = any(each.unsent > UNSENT_BYTES_MAX for each in self._clients)
         if is_slow == self._is_paused:
             return
@@ -277,7 +276,7 @@ class Shim:
             except BlockingIOError:
                 self._feed_later(self._input)
                 return
-            except OSError:  # it reads no more
+            except OSError:  # it does not read
                 self._input_waiting.clear()
                 return
             del self._input_waiting[:written]

@@ -1,12 +1,12 @@
-"""Mounts that are made aside, and moved to their target once all of their flags are set.
+"""Mounts that are prepared aside, and moved to their target once all of their flags are set.
 
     stage = Stage("/var/lib/kubelet/…/layer")
     path = stage.bind(source)                       a descriptor; the path is of the stage
     set_flags(path, MS_NODEV, is_recursive=True)
-    stage.move(path, target)                        the descriptor of where it is to be
+    stage.move(path, target)                        the descriptor of the target
 
-Nobody else reaches the stage, and a target is a descriptor that is held: whoever renames or
-replaces directories of a container meanwhile can redirect neither a mount nor its flags.
+The stage is private, and targets are held descriptors: processes that rename or replace directories
+of a container meanwhile can redirect neither a mount nor its flags.
 """
 
 import errno
@@ -34,7 +34,7 @@ _MOUNT_POINT: Final = 4
 
 
 class Stage:
-    """Where one container's mounts are made."""
+    """The directory in which one container's mounts are prepared."""
 
     def __init__(self, directory: str) -> None:
         """directory: of the node alone."""
@@ -83,7 +83,7 @@ def set_flags(path: str, flags: int, *, is_recursive: bool = False) -> None:
 
 
 def is_shared(path: str) -> bool:
-    """Whether what is mounted at a path passes on what is mounted below it."""
+    """Whether the mount at a path has shared propagation."""
     is_so = False
     for line in _MOUNTS.read_bytes().splitlines():
         fields = line.split(b" ")
@@ -94,7 +94,7 @@ def is_shared(path: str) -> bool:
 
 
 def remount(path: str, flags: int, *, is_recursive: bool = False) -> None:
-    """Do what `set_flags` does, one mount after the other."""
+    """Emulate `set_flags`, one mount after the other."""
     for each in _mounts_below(path) if is_recursive else (path,):
         mount("none", each, "", MS_BIND | MS_REMOUNT | flags | _flags(each))
 

@@ -1,4 +1,4 @@
-"""The capabilities of a container's processes; which system calls they may make is `seccomp`."""
+"""The capabilities of a container's processes; system calls are limited by `seccomp`."""
 
 import errno
 from collections.abc import Collection, Iterable
@@ -72,7 +72,7 @@ DEFAULT: Final = frozenset(
         "AUDIT_WRITE",
     ]
 )
-"""What a container has unless its security context says otherwise."""
+"""The default capabilities of containers."""
 
 _CAPABILITIES_MAX: Final = 64
 """The kernel keeps them in words of so many bits."""
@@ -88,7 +88,7 @@ def granted(added: Iterable[str], dropped: Iterable[str]) -> set[str]:
 
 
 def limit_capabilities(kept: Collection[str]) -> None:
-    """Let no program that is executed from now on get others; OSError.
+    """Limit the capabilities of programs that are executed from now on; OSError.
 
     Capabilities that have no name here go as well. The kernel is asked which there are, not /proc:
     in a container something else may be mounted there.

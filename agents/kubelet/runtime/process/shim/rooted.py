@@ -1,4 +1,4 @@
-"""Paths below a directory that somebody else may change meanwhile: of a container, or of a volume.
+"""Paths below a directory that others may change meanwhile: of a container, or of a volume.
 
     root = open_root("/run/merged")
     descriptor = find(root, "/etc/passwd")            what is there, as O_PATH
@@ -22,7 +22,7 @@ from typing import Final
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 
 _LINKS_MAX: Final = 40
-"""As the kernel's."""
+"""The kernel's limit."""
 _PROC_ROOT_INODE: Final = 1
 _NO_OPENAT2: Final = (errno.ENOSYS, errno.EPERM, errno.EAGAIN)
 """No such call; a filter of system calls; something was renamed meanwhile."""
@@ -84,7 +84,7 @@ def read_held(held: int, path: str, bytes_max: int) -> bytes | None:
 
 
 def reopen(held: int, flags: int) -> int:
-    """Open what an O_PATH descriptor stands for; OSError."""
+    """Open the file of an O_PATH descriptor; OSError."""
     return os.open(path_of(held), flags | os.O_CLOEXEC)
 
 
@@ -102,7 +102,7 @@ def walk(
     is_file: bool = False,
     mode: int = 0o755,
 ) -> int:
-    """Do what `find` and `make` do, without openat2."""
+    """Emulate `find` and `make` without openat2."""
     waiting = path.split("/")
     above = [os.dup(root)]  # the directories that lead here, the root first
     links = 0
@@ -157,7 +157,7 @@ def _open(directory: int, name: str, is_made: bool, is_file: bool, mode: int) ->
         else:
             os.mkdir(name, mode, dir_fd=directory)
     except FileExistsError:
-        return os.open(name, _PATH, dir_fd=directory)  # somebody else was first
+        return os.open(name, _PATH, dir_fd=directory)  # created by another process
     made = os.open(name, _PATH, dir_fd=directory)
     found = os.fstat(made)
     if stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid():

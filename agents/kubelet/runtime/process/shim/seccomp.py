@@ -106,7 +106,7 @@ REFUSED: Final = (
 )
 _PTRACE: Final = ("ptrace", 101, 117, "SYS_PTRACE")
 _PTRACE_HEEDS_FILTERS_SINCE: Final = (4, 8)
-"""Of Linux: before, a process that is traced made calls that its filter refuses."""
+"""The version of Linux before which a traced process could bypass its filter."""
 _CLONE: Final = {"x86_64": 56, "aarch64": 220}
 _PERSONALITY: Final = {"x86_64": 135, "aarch64": 92}
 _SOCKET: Final = {"x86_64": 41, "aarch64": 198}
@@ -123,7 +123,7 @@ _FAMILIES: Final = (38, 40)
 _LOAD, _EQUAL, _ABOVE, _HAS_BITS, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
-"""Where these are in what a filter sees; of the argument its lower half."""
+"""Offsets in the data of a filter; of the argument its lower half."""
 
 
 def check() -> None:

@@ -1,4 +1,4 @@
-"""Calls of the kernel that Python has no names for; each raises OSError."""
+"""System calls that Python lacks; each raises OSError."""
 
 import ctypes
 import errno
@@ -53,14 +53,14 @@ def setns(descriptor: int, flags: int) -> None:
 
 def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
     """Mount a file system, or bind a file."""
-    found = _libc.mount(
+    result = _libc.mount(
         source.encode(),
         target.encode(),
         kind.encode() or None,
         ctypes.c_ulong(flags),
         options.encode() or None,
     )
-    _checked(found, f"mount {source} at {target}")
+    _checked(result, f"mount {source} at {target}")
 
 
 def set_mount_flags(path: str, flags: int, *, is_recursive: bool) -> None:
@@ -83,17 +83,19 @@ def copy_of_mount(path: str, flags: int) -> int:
 
     flags: as of `set_mount_flags`; they are of that mount alone. From Linux 5.12.
     """
-    found = _libc.syscall(_OPEN_TREE, _AT_FDCWD, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC)
-    if found < 0:
+    descriptor = _libc.syscall(
+        _OPEN_TREE, _AT_FDCWD, path.encode(), _OPEN_TREE_CLONE | os.O_CLOEXEC
+    )
+    if descriptor < 0:
         _failed(f"open_tree {path}")
     attributes = struct.pack("=QQQQ", flags, 0, 0, 0)
     given = ctypes.create_string_buffer(attributes, len(attributes))
     size = len(attributes)
-    if _libc.syscall(_MOUNT_SETATTR, found, b"", _AT_EMPTY_PATH, given, size) != 0:
+    if _libc.syscall(_MOUNT_SETATTR, descriptor, b"", _AT_EMPTY_PATH, given, size) != 0:
         number = ctypes.get_errno()
-        os.close(found)
+        os.close(descriptor)
         raise OSError(number, f"mount_setattr {path}: {os.strerror(number)}")
-    return int(found)
+    return int(descriptor)
 
 
 def copied_tree(path: str) -> int:
@@ -109,7 +111,7 @@ def copied_tree(path: str) -> int:
 
 
 def unmount(target: str, flags: int = 0) -> None:
-    """Take a mount away."""
+    """Unmount."""
     _checked(_libc.umount2(target.encode(), flags), f"unmount {target}")
 
 
@@ -143,7 +145,7 @@ def open_at(directory: int, path: str, flags: int, resolve: int) -> int:
 
 
 def close_on_exec() -> None:
-    """Let no program that is executed inherit descriptors other than 0, 1 and 2."""
+    """Set close-on-exec for all descriptors other than 0, 1 and 2."""
     last = ctypes.c_uint(0xFFFFFFFF)
     if _libc.syscall(_CLOSE_RANGE, _FIRST_NOT_STANDARD, last, _CLOSE_RANGE_CLOEXEC) == 0:
         return

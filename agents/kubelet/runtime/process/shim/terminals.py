@@ -46,13 +46,13 @@ def take_terminal(*, is_console: bool) -> None:
 
 
 def _open_master(root: int) -> int:
-    """Open a terminal of the devpts at /dev/pts; OSError: something else is there."""
+    """Open a terminal of the devpts at /dev/pts; OSError: it is not a devpts."""
     directory = rooted.find(root, "/dev/pts")
     try:
         found = os.fstat(directory)
         is_devpts = syscalls.file_system(directory) == syscalls.DEVPTS_MAGIC
         if not is_devpts or not stat.S_ISDIR(found.st_mode):
-            raise OSError(errno.ENOTTY, "/dev/pts is no devpts")
+            raise OSError(errno.ENOTTY, "/dev/pts is not a devpts")
         return os.open("ptmx", _FLAGS | os.O_NOFOLLOW, dir_fd=directory)
     finally:
         os.close(directory)

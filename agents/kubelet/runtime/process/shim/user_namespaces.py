@@ -1,4 +1,4 @@
-"""User namespaces: how one is made, how a process enters it, and mounts whose owners it maps.
+"""User namespaces: creating and entering them, and idmapped mounts.
 
     with member(CLONE_NEWUSER | CLONE_NEWNET, 1879048192) as pid:
         ...                                  /proc/<pid>/ns/user, …/net: the new namespaces
@@ -23,7 +23,7 @@ from kvstack.agents.kubelet.runtime.process.shim import syscalls
 
 CLONE_NEWUSER: Final = 0x10000000
 IDS: Final = 65_536
-"""How many ids a namespace has."""
+"""The number of ids of a namespace."""
 
 _SETRESUID: Final = {"x86_64": 117, "aarch64": 147}
 _CLONE_VM: Final = 0x100
@@ -41,21 +41,21 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def is_restricted() -> bool:
-    """Whether this process is in a user namespace that has not all ids of the machine."""
+    """Whether this process is in a user namespace that lacks ids of the machine."""
     return _ids("uid") != [(0, 1 << 32)]
 
 
 def has_id(number: int, kind: str = "uid") -> bool:
-    """Whether an id means somebody in the user namespace of this process; kind: uid or gid."""
+    """Whether an id is mapped in the user namespace of this process; kind: uid or gid."""
     return any(first <= number < first + count for first, count in _ids(kind))
 
 
 def may_set_groups() -> bool:
-    """Whether processes of this user namespace may choose their other groups."""
+    """Whether processes of this user namespace may set supplementary groups."""
     try:
         return Path("/proc/self/setgroups").read_text().strip() != "deny"
     except OSError:
-        return True  # of a kernel that asks nobody
+        return True  # the kernel has no such limit
 
 
 def _ids(kind: str) -> list[tuple[int, int]]:
@@ -72,7 +72,7 @@ def member(flags: int, first: int) -> Iterator[int]:
     flags: CLONE_NEW*; with CLONE_NEWUSER the others belong to that. first: what its id 0 is.
 
     The process shares this one's memory, as that of a vfork does: a copy of a large process would
-    take milliseconds. It runs no more than `sleep` of the C library, with all signals blocked.
+    take milliseconds. It only calls `sleep` of the C library, with all signals blocked.
     """
     stack = ctypes.create_string_buffer(_STACK_BYTES)
     top = (ctypes.addressof(stack) + _STACK_BYTES) & ~15
@@ -150,30 +150,30 @@ def idmapped_memory(namespace: int) -> int:
     return held
 
 
-def _map(held: int, namespace: int, flags: int, what: str) -> None:
+def _map(descriptor: int, namespace: int, flags: int, what: str) -> None:
     """Map the owners of a mount that belongs to no directory; closed where that fails; OSError."""
     attributes = struct.pack("=QQQQ", _MOUNT_ATTR_IDMAP, 0, 0, namespace)
     given = ctypes.create_string_buffer(attributes, len(attributes))
     result = _libc.syscall(
-        _MOUNT_SETATTR, held, b"", _AT_EMPTY_PATH | flags, given, len(attributes)
+        _MOUNT_SETATTR, descriptor, b"", _AT_EMPTY_PATH | flags, given, len(attributes)
     )
     try:
         _checked(result, what)
     except OSError:
-        os.close(held)
+        os.close(descriptor)
         raise
 
 
-def attach(held: int, target: str) -> None:
+def attach(descriptor: int, target: str) -> None:
     """Put a mount that belongs to no directory at a place, and close its descriptor; OSError."""
     try:
         found = _libc.syscall(
-            *(_MOVE_MOUNT, held, b"", _AT_FDCWD, target.encode()),
+            *(_MOVE_MOUNT, descriptor, b"", _AT_FDCWD, target.encode()),
             _MOVE_MOUNT_F_EMPTY_PATH | _MOVE_MOUNT_T_SYMLINKS,
         )
         _checked(found, f"move_mount to {target}")
     finally:
-        os.close(held)
+        os.close(descriptor)
 
 
 def _checked(result: int, what: str) -> int:

@@ -363,7 +363,7 @@ def test_what_is_hidden_stays_so_for_who_may_mount(directory: Path) -> None:
 def test_it_is_no_volume(directory: Path) -> None:
     async def story(place: HostNode) -> None:
         mounts = [Mount("etc", "/v", is_read_only=True, image="host")]
-        with pytest.raises(StartError, match="is no volume"):
+        with pytest.raises(StartError, match="cannot be a volume"):
             await place.said(place.sandbox("volume", IMAGE), "true", mounts=mounts)
 
     run(directory, story)
