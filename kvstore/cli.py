@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(run(config))
     except ComponentError as error:
         log = open_logger(("default",), "info", "json")
-        log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
+        log.fatal("the server cannot continue", kind=type(error).__name__, error=str(error))
         return 1
     finally:
         gc.enable()

@@ -4,7 +4,7 @@
     if failpoints.armed: …                  where even that call costs too much, once a batch
     failpoints.arm("raftBeforeSave", act)   act is called at every hit
 
-What an armed failpoint does comes from outside (`kvstore.server.failpoints`), so the code with
+The action of an armed failpoint comes from outside (`kvstore.server.failpoints`), so the code with
 failpoints stays pure. They are disabled unless the operator enables them by environment. Most are
 in the turn: a sleep there stops everything, like a slow disk.
 
@@ -69,7 +69,7 @@ armed: Final[dict[str, Act]] = {}
 
 
 def hit(name: str) -> object:
-    """Do what a failpoint is armed with, if it is."""
+    """Run the action of a failpoint if it is armed."""
     if not armed:
         return None
     act = armed.get(name)
@@ -77,12 +77,12 @@ def hit(name: str) -> object:
 
 
 def arm(name: str, act: Act) -> None:
-    """Arm a failpoint; KeyError if there is no such one."""
+    """Arm a failpoint; KeyError for an unknown name."""
     if name not in NAMES:
         raise KeyError(name)
     armed[name] = act
 
 
 def disarm(name: str) -> bool:
-    """Disarm a failpoint; tell whether it was armed."""
+    """Disarm a failpoint; return whether it was armed."""
     return armed.pop(name, None) is not None

@@ -62,5 +62,5 @@ else:
 
 
 def is_available() -> bool:
-    """Tell whether the crate was built for this interpreter."""
+    """Return whether the crate was built for this interpreter."""
     return Server is not None

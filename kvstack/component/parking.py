@@ -66,7 +66,7 @@ class Wait(Generic[T]):
         return self._result
 
     def done(self) -> bool:
-        """Tell whether there is an answer, or nobody waits for it any more."""
+        """Return whether there is an answer, or nobody waits for it any more."""
         return self._is_done or (self._future is not None and self._future.done())
 
     def set_result(self, result: T) -> None:

@@ -6,7 +6,7 @@ The quota is the exception etcd makes: a write above it is performed and then an
 and the alarm is raised.
 
 Requests are identified by their field number in InternalRaftRequest. What an entry means to
-watchers is collected in `events`, in order. Who waits for the result is not known here.
+watchers is collected in `events`, in order. The waiters for the result are not known here.
 
 Rule: what belongs to one entry (credential, index) comes as an argument and is kept nowhere.
 """
@@ -136,7 +136,7 @@ class Applier:
         handler = self._handlers.get(field)
         if handler is None:
             raise CorruptionError(
-                f"the log holds a request of kind {field}, which this version cannot apply"
+                f"the log contains a request of kind {field}, which this version cannot apply"
             )
         if self._alarms.corrupt and field in _REFUSED_WHEN_CORRUPT:
             return CORRUPT
@@ -206,7 +206,7 @@ class Applier:
         return found
 
     def _may_run(self, key_sizes: Iterable[int], values: list[bytes]) -> bool:
-        """Tell whether writes are refused for no other reason than those of each request."""
+        """Return whether writes are refused for no other reason than those of each request."""
         alarms = self._alarms
         if alarms.corrupt or alarms.no_space or self._auth.enabled:
             return False

@@ -30,7 +30,7 @@ from kvstore.wire.varint import WireError
 if TYPE_CHECKING:
     from kvstore.client.store import Store
 
-_RENEWALS: Final = 3  # in the time a lease lives
+_RENEWALS: Final = 3  # renewals in the TTL of a lease
 _RETRY_S: Final = 0.5
 _ATTEMPT_MIN_S: Final = 1.0
 
@@ -92,7 +92,7 @@ class _OneStream:
         return await future
 
     def on_message(self, head: bytes, tail: bytes) -> None:
-        """Give an answer to whoever waits longest for that lease."""
+        """Pass an answer to the caller that has waited longest for that lease."""
         if self._stream is not None:
             self._stream.done_with(len(head) + len(tail))
         try:
@@ -102,7 +102,7 @@ class _OneStream:
             return
         waiting = self._waiting.get(m.ID)
         if not waiting:
-            return  # nobody asked, as far as is known here
+            return  # no call waits for it
         future = waiting.popleft()
         if not waiting:
             del self._waiting[m.ID]
@@ -110,7 +110,7 @@ class _OneStream:
             future.set_result(LeaseResult(m.header.revision, m.ID, m.TTL))
 
     def on_end(self, failure: CallFailedError | None) -> None:
-        """Tell all who wait."""
+        """Fail all waiting calls."""
         self._stream = None
         text = "the stream of keep-alives has ended"
         self.give_up(failure or CallFailedError(Code.UNAVAILABLE, text, True))
@@ -128,9 +128,9 @@ class _OneStream:
 
 
 async def keep_alive(store: "Store", lease: int, ttl_s: float) -> None:
-    """Keep a lease alive until cancelled; LeaseNotFoundError once it is known to be over.
+    """Keep a lease alive until cancelled; LeaseNotFoundError once it is known to have ended.
 
-    UnavailableError when it could not be renewed within ttl_s: it may be over by now.
+    UnavailableError if it could not be renewed within ttl_s: it may have expired.
     """
     time = asyncio.get_running_loop().time
     until = time() + ttl_s

@@ -3,8 +3,8 @@
     a calls ──► request 1 is open ────────────────► answer 1 for a
     b, c call meanwhile ──► wait ──► request 2 ──► answer 2 for b and c
 
-An answer is only for callers that called before its request was sent, so it is as new as each of
-them needs. There is never more than one open request, however many callers there are.
+An answer is only for callers that called before its request was sent, so it is new enough for
+each of them. There is never more than one open request, however many callers there are.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ class SharedQuestion:
     """Makes requests for all callers."""
 
     def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
-        """Take what asks once; it has a time limit of its own."""
+        """Take the function that sends one request; it has its own time limit."""
         self._ask = ask
         self._waiting: list[Wait[int]] = []
         self._task: asyncio.Task[None] | None = None
@@ -53,9 +53,9 @@ class SharedQuestion:
                         each.set_result(answer)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        """Begin anew with those who asked just as it ended; tell them if it was given up."""
+        """Send the next request for the callers that wait; fail them if it was abandoned."""
         self._task = None
-        failure: BaseException | None = ClosedError("the question was given up")
+        failure: BaseException | None = ClosedError("the request was abandoned")
         if not task.cancelled():
             failure = task.exception()
         waiting, self._waiting = self._waiting, []
@@ -70,6 +70,6 @@ class SharedQuestion:
             self._begin()
 
     def close(self) -> None:
-        """Give up; who waits gets a ClosedError."""
+        """Close; waiting callers get a ClosedError."""
         if self._task is not None:
             self._task.cancel()

@@ -1,4 +1,4 @@
-"""From the given values of flags to a Config: defaults filled in, etcd's zeros resolved.
+"""From values of flags to a Config: defaults filled in, etcd's zeros resolved.
 
     values = with_defaults(given)            every flag, by name
     config = build(values, given, warnings)  every flag that has an effect is read here
@@ -28,7 +28,7 @@ _DIGITS_MAX: Final = 19
 
 
 def with_defaults(given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the value of every flag by its name: the given one, or the default."""
+    """Return the value of every flag by its name: the one that was set, or the default."""
     return {flag.name: given.get(flag.name, default_value(flag)) for flag in FLAGS}
 
 
@@ -181,7 +181,7 @@ def _tracing(read: FlagReader) -> TracingConfig:
 
 
 def _ineffective(given: frozenset[str], gates: Mapping[str, bool]) -> dict[str, str]:
-    """Return the given flags and switched gates that change nothing here, with why."""
+    """Return the flags and gates that are set without effect here, with the reason."""
     found = {
         flag.name: flag.help
         for flag in FLAGS
@@ -209,9 +209,7 @@ def _retention(mode: str, text: str) -> int:
         retention = number if mode == "revision" else number * _HOUR_NS
         if retention > INT64_MAX:
             unit = "revisions" if mode == "revision" else "hours"
-            raise ConfigError(
-                f'--auto-compaction-retention "{text:.40}": so many {unit} cannot be counted'
-            )
+            raise ConfigError(f'--auto-compaction-retention "{text:.40}": too many {unit}')
         return retention
     if mode == "revision":
         raise ConfigError(

@@ -62,7 +62,7 @@ def check_values(values: Mapping[str, Value]) -> None:
     if values["logger"] != "zap":
         raise ConfigError(f'unknown logger option "{values["logger"]}": only "zap" is supported')
     if values["discovery-fallback"] == "proxy":
-        raise ConfigError('--discovery-fallback cannot be "proxy": the v2 proxy is gone')
+        raise ConfigError('--discovery-fallback cannot be "proxy": the v2 proxy was removed')
     for name in _NOT_NEGATIVE:
         value_ns = values[name]
         if isinstance(value_ns, int) and value_ns < 0:
@@ -70,7 +70,7 @@ def check_values(values: Mapping[str, Value]) -> None:
 
 
 def check(config: Config) -> None:
-    """Check the settings, and add a warning for each that is odd."""
+    """Check the settings, and add a warning for each risky one."""
     _check_log(config)
     _check_addresses(config)
     _check_cluster(config)
@@ -90,7 +90,7 @@ def check_key_pair(cert_file: str, key_file: str) -> None:
 
 
 def check_tls_range(least: str, most: str, cipher_suites: Collection[str]) -> None:
-    """Refuse a range of TLS versions that is empty, or that leaves suites without a use."""
+    """Refuse an empty range of TLS versions, and cipher suites that none of them uses."""
     if least == "TLS1.3" and most == "TLS1.2":
         raise ConfigError(f"min version ({least}) is greater than max version ({most})")
     if least == "TLS1.3" and cipher_suites:
@@ -108,7 +108,7 @@ def _check_log(config: Config) -> None:
         )
     for alone in ("default", JOURNAL):
         if len(config.log_outputs) > 1 and alone in config.log_outputs:
-            raise ConfigError(f'--log-outputs: "{alone}" cannot stand beside other outputs')
+            raise ConfigError(f'--log-outputs: "{alone}" cannot be combined with other outputs')
     if config.log_rotation is not None and len(set(config.log_outputs) - _NO_FILES) != 1:
         raise ConfigError(
             "--log-outputs requires a single file path when --log-rotate-config-json is defined"
@@ -264,8 +264,8 @@ def _warn(config: Config) -> None:
     warnings.extend(text for flag, text in DEPRECATED.items() if flag in config.given)
     if config.name == "default":
         warnings.append(
-            "the default name is not recommended: members of one name can be taken for one "
-            "another; set --name"
+            "the default name is not recommended: members with the same name can be "
+            "confused; set --name"
         )
     if config.quota_backend_bytes > QUOTA_SUGGESTED_MAX_BYTES:
         warnings.append(

@@ -2,8 +2,8 @@
 
     --f=v  --f v  -f=v  -f v  --bool  --bool=false        ETCD_DATA_DIR=/x        data-dir: /x
 
-A variable for a flag that is also given is an error. With a config file, flags and variables are
-ignored. Each reader returns only what was given, by flag name; defaults and checks across flags
+A variable for a flag that is also set is an error. With a config file, flags and variables are
+ignored. Each reader returns only what was set, by flag name; defaults and checks across flags
 come later.
 """
 
@@ -75,7 +75,7 @@ def read_command_line(arguments: Sequence[str]) -> SourceSettings:
 def read_environment(
     environment: Mapping[str, str], on_command_line: Mapping[str, Value]
 ) -> SourceSettings:
-    """Read the ETCD_* variables; ConfigError for one whose flag is given as well."""
+    """Read the ETCD_* variables; ConfigError for one whose flag is also set."""
     given = SourceSettings()
     names = {flag.environment_name: flag for flag in FLAGS if flag.name != "version"}
     for variable, text in sorted(environment.items()):
@@ -87,7 +87,7 @@ def read_environment(
         elif flag.name in on_command_line:
             raise ConfigError(
                 f"environment variable {variable} conflicts with the flag --{flag.name}, "
-                "which is given as well: unset the one or leave out the other"
+                "which is also set: use one of them"
             )
         elif text:
             given.values[flag.name] = _value(flag, text, variable, ConfigError)
@@ -109,7 +109,7 @@ def read_file(path: str) -> SourceSettings:
     except yaml.YAMLError as error:
         raise ConfigError(f"config file {path} is not YAML: {error}") from error
     except RecursionError:
-        raise ConfigError(f"config file {path}: its values are nested too deeply") from None
+        raise ConfigError(f"config file {path}: values are nested too deeply") from None
     except ValueError as error:  # an invalid date or number
         raise ConfigError(f"config file {path} is not YAML: {error}") from None
     given = SourceSettings()

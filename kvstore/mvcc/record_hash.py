@@ -5,7 +5,7 @@ revision key and KeyValue of each of these records, in revision order:
 
     C < main <= R     all
     main <= C         those in keep(R): the value each key had at R. If keep(R) is empty: all.
-                      Never a tombstone at C (members before 3.5.16 do not have it any more)
+                      Never a tombstone at C (members before 3.5.16 have removed it)
 
 A compaction to K computes the same hash for R = K while it removes records: there C is the revision
 compacted before, and keep is what the compaction keeps, tombstones at K included. The ten newest

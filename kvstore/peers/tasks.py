@@ -63,7 +63,7 @@ class PeerTasks:
             self._on_done(TaskResult(task.id, text, b""))
 
     def stop(self) -> None:
-        """Drop the queue; requests in progress end by themselves."""
+        """Drop the queue; requests in progress run to their end."""
         self._workers.stop()
 
     def _run(self) -> None:

@@ -3,7 +3,7 @@
     --discovery-srv example.org      _etcd-client-ssl._tcp, _etcd-client._tcp → https://…, http://…
 
 Without --insecure-discovery only https endpoints with a certificate of the domain are used. If none
-remains, it is as if the flag were not given.
+remains, it is as if the flag were not set.
 """
 
 import socket
@@ -21,7 +21,7 @@ _DIAL_S: Final = 5.0
 
 
 class SrvSettings(NamedTuple):
-    """The flags about SRV records."""
+    """The flags for SRV records."""
 
     domain: str  # empty: none are looked up
     name_suffix: str

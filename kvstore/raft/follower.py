@@ -122,7 +122,7 @@ def _commit_from_leader(state: State, message: Message) -> None:
     if message.commit > log.last_index:
         warn(
             state,
-            f"{message.from_:x} says {message.commit} is committed and known here,"
+            f"{message.from_:x} sent commit {message.commit}, which this member acknowledged,"
             f" but the log ends at {log.last_index}: entries have been lost",
         )
     else:
@@ -150,7 +150,7 @@ def _note_leader(state: State, message: Message) -> None:
 
 
 def _is_consecutive(message: Message) -> bool:
-    """Tell whether the entries follow message.index without a gap, in terms that do not fall."""
+    """Return whether the entries follow message.index without a gap, in terms that do not fall."""
     index, term = message.index, message.log_term
     for entry in message.entries:
         index += 1

@@ -116,7 +116,7 @@ class ArmedFailpoint:
         self._lock = threading.Lock()
 
     def __call__(self) -> Value:
-        """Act; return the value of a return term, or None."""
+        """Run the next term; return the value of a return term, or None."""
         with self._lock:
             term = next((each for each in self._terms if _is_allowed(each)), None)
             if term is None:

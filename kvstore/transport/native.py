@@ -9,7 +9,7 @@ and the grpcio transport serves the same API.
 The driver, which has the clock, sets `inbox.now_ns` and `wall_ms`. HTTP requests are not
 interpreted here, and peer traffic is elsewhere.
 
-An address that is given with http:// and with https:// (or unix:// and unixs://) serves both,
+An address that is listed with http:// and with https:// (or unix:// and unixs://) serves both,
 distinguished by the first byte. The common name of a client's certificate is in the call's metadata
 under `tls-common-name`.
 """
@@ -168,7 +168,7 @@ class NativeTransport:
         try:
             columns = self._server.poll(timeout_s)
         except RuntimeError as error:
-            raise KvstoreError(f"the native transport ended by itself: {error}") from error
+            raise KvstoreError(f"the native transport failed: {error}") from error
         calls, opened, frames, half_closed, gone, backlog, metadata, requests, notices = columns
         if notices and self._on_notice is not None:
             for notice in notices:
@@ -207,10 +207,10 @@ class NativeTransport:
     def stop(self, grace_s: float) -> None:
         """Refuse new calls, end open ones after what was flushed, close after up to grace_s."""
         if not self._server.stop(grace_s):
-            raise KvstoreError("the native transport did not stop after its grace")
+            raise KvstoreError("the native transport did not stop within its grace period")
 
 
-_ALL, _GRPC, _HTTP = 0, 1, 2  # what is served, in the crate's numbers
+_ALL, _GRPC, _HTTP = 0, 1, 2  # kinds of listeners, in the crate's numbers
 _ENDLESS = 3  # a kind of method, beside those of rpc.Kind
 
 

@@ -27,7 +27,7 @@ class Group(dict[W, None]):
 
     __slots__ = ("derived",)
 
-    derived: object  # what its user computed from the watchers; None after any change
+    derived: object  # a value that its user computed from the watchers; None after any change
 
     def __init__(self, *watchers: W) -> None:
         super().__init__(dict.fromkeys(watchers))
@@ -39,7 +39,7 @@ class Group(dict[W, None]):
         self.derived = None
 
     def drop(self, watcher: W) -> None:
-        """Remove a watcher; KeyError if it is not there."""
+        """Remove a watcher; KeyError if it does not exist."""
         del self[watcher]
         self.derived = None
 

@@ -61,7 +61,7 @@ def decode_attributes(path: str, value: str) -> Attributes | None:
 
 
 def is_version(path: str) -> bool:
-    """Tell whether a version 2 request sets the cluster version."""
+    """Return whether a version 2 request sets the cluster version."""
     return path == _VERSION
 
 

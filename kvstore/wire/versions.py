@@ -61,7 +61,7 @@ def parse_cluster_version(text: str) -> Version:
 
 
 def is_change(before: Version, after: Version) -> bool:
-    """Tell whether a cluster version may change from before to after: up, or down by one minor."""
+    """Return whether a cluster version may change so: up, or down by one minor."""
     before, after = before.without_patch, after.without_patch
     return after == before.previous_minor() or (before.major == after.major and before < after)
 

@@ -67,7 +67,7 @@ class FieldSelector:
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Tell whether the requirements are equal, one by one."""
+        """Return whether the requirements are equal, one by one."""
         return isinstance(other, FieldSelector) and self.requirements == other.requirements
 
     @override

@@ -117,7 +117,7 @@ class Selector:
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Tell whether the requirements are equal, one by one."""
+        """Return whether the requirements are equal, one by one."""
         if self is NOTHING or other is NOTHING:
             return self is other
         return isinstance(other, Selector) and self.requirements == other.requirements
@@ -253,7 +253,7 @@ def validate_expressions(
 
 
 def has_invalid_value(selector: Mapping[str, Any] | None) -> bool:
-    """Tell whether an expression of a LabelSelector has a value no label can have."""
+    """Return whether an expression of a LabelSelector has a value no label can have."""
     return any(
         check_label_value(value)
         for expression in (selector or {}).get("matchExpressions") or ()

@@ -300,7 +300,7 @@ def validate_managed_fields(path: str, entries: Sequence[Mapping[str, Any]]) -> 
 
 
 def _is_good_entry(entry: Mapping[str, Any]) -> bool:
-    """Tell whether an entry surely has nothing wrong, as those that were made here."""
+    """Return whether an entry surely has nothing wrong, as those that were made here."""
     manager: str = entry.get("manager") or ""
     return (
         entry.get("fieldsType") == "FieldsV1"

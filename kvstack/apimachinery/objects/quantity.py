@@ -95,7 +95,7 @@ class Quantity:
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Tell whether the numbers are equal, however they are written."""
+        """Return whether the numbers are equal, however they are written."""
         return isinstance(other, Quantity) and compare(self, other) == 0
 
     @override
@@ -104,19 +104,19 @@ class Quantity:
         return hash(_reduced(self.unscaled, self.scale, 10))
 
     def __lt__(self, other: "Quantity") -> bool:
-        """Tell whether this number is smaller."""
+        """Return whether this number is smaller."""
         return compare(self, other) < 0
 
     def __le__(self, other: "Quantity") -> bool:
-        """Tell whether this number is not larger."""
+        """Return whether this number is not larger."""
         return compare(self, other) <= 0
 
     def __gt__(self, other: "Quantity") -> bool:
-        """Tell whether this number is larger."""
+        """Return whether this number is larger."""
         return compare(self, other) > 0
 
     def __ge__(self, other: "Quantity") -> bool:
-        """Tell whether this number is not smaller."""
+        """Return whether this number is not smaller."""
         return compare(self, other) >= 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
@@ -185,7 +185,7 @@ class Quantity:
         return Quantity(rounded, scale, self.form, is_large=self.is_large)
 
     def is_whole(self) -> bool:
-        """Tell whether the number has no fraction."""
+        """Return whether the number has no fraction."""
         return self.scale >= 0 or _divide_away(self.unscaled, -self.scale)[1]
 
 

@@ -49,7 +49,7 @@ def exceeds(used: ResourceList, hard: ResourceList) -> list[str]:
 
 
 def equal(left: ResourceList, right: ResourceList) -> bool:
-    """Tell whether both lists have the same resources with equal numbers."""
+    """Return whether both lists have the same resources with equal numbers."""
     return left.keys() == right.keys() and all(
         compare(parse(value), parse(right[name])) == 0 for name, value in left.items()
     )
@@ -67,7 +67,7 @@ def negative(resources: ResourceList) -> list[str]:
 
 
 def is_zero(resources: ResourceList) -> bool:
-    """Tell whether no value of the list is other than zero."""
+    """Return whether no value of the list is other than zero."""
     return all(parse(value).sign == 0 for value in resources.values())
 
 

@@ -150,7 +150,7 @@ def _write_time(text: str) -> str | None:
 
 
 def _is_plain_micro(text: str) -> bool:
-    """Tell whether a text is a time with six digits as it would be written."""
+    """Return whether a text is a time with six digits as it would be written."""
     if not (len(text) == 27 and text[19] == "." and text[26] == "Z" and _is_digits(text[20:26])):
         return False
     whole = f"{text[:19]}Z"

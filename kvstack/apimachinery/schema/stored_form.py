@@ -72,7 +72,7 @@ def _written_struct(value: dict[str, Any], type_: Type) -> dict[str, Any]:
 
 
 def is_left_out_empty(field: Field) -> bool:
-    """Tell whether a field is a list or map that is not written when it is empty."""
+    """Return whether a field is a list or map that is not written when it is empty."""
     may_be = field.omit_empty and not field.is_pointer
     return may_be and field.type.shape in _COLLECTIONS
 

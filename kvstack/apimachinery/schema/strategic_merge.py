@@ -393,7 +393,7 @@ def _position(items: Items, key: str, wanted: object) -> int:
 
 
 def _are_maps(*lists: Items) -> bool:
-    """Tell whether the items are objects; raises ApiError if they are of different types."""
+    """Return whether the items are objects; raises ApiError if they are of different types."""
     first: type | None = None
     for item in (item for items in lists for item in items):
         if first is None:

@@ -245,7 +245,7 @@ def optional_list(runs: Sequence[Run], optionals: frozenset[int]) -> Run:
 
 
 def is_there(value: Any, told: str) -> bool:  # noqa: ANN401
-    """Tell whether an optional part has a value; raises CelError: it is not optional."""
+    """Return whether an optional part has a value; raises CelError: it is not optional."""
     if type(value) is not Optional:
         raise CelError(f"cannot initialize optional {told} from non-optional value {value}")
     return value.has_value

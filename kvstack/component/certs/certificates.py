@@ -122,7 +122,7 @@ def reason_to_renew(authority: bytes, cert: bytes, profile: Profile, now_s: floa
 
 
 def is_signed_by(authority: bytes, cert: bytes) -> bool:
-    """Tell whether an authority signed a certificate; ValueError: one of them is none."""
+    """Return whether an authority signed a certificate; ValueError: one of them is none."""
     return _is_signed_by(
         x509.load_pem_x509_certificate(authority), x509.load_pem_x509_certificate(cert)
     )

@@ -37,7 +37,7 @@ current-context: {context}
 
 
 def write_kubeconfig(path: Path, content: bytes) -> bool:
-    """Put a file in place if it says anything else; tell whether it did. ConfigError.
+    """Put a file in place if it says anything else; return whether it did. ConfigError.
 
     What others added to the file stays: other clusters, users and contexts, and which is current.
     """

@@ -26,7 +26,7 @@ class FlagReader:
         self.wrong = wrong
 
     def is_given(self, name: str) -> bool:
-        """Tell whether a flag stands on the command line."""
+        """Return whether a flag stands on the command line."""
         return name in self.given.values
 
     def _of(self, name: str, type_: type[_T]) -> _T:

@@ -234,7 +234,7 @@ class Connection:
                 return
 
     def _has_more(self) -> bool:
-        """Tell whether bytes wait in TLS, of which the socket tells nothing."""
+        """Return whether bytes wait in TLS, of which the socket tells nothing."""
         sock = self._socket
         return self._is_open and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
 

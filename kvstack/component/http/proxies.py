@@ -57,7 +57,7 @@ def proxy_from_environment(url: str) -> str:
 
 
 def _names(entry: str, host: str, port: int) -> bool:
-    """Tell whether an entry of no_proxy names a host, at any port or at this one."""
+    """Return whether an entry of no_proxy names a host, at any port or at this one."""
     if not entry:
         return False
     if entry == "*" or _is_in(entry, host):

@@ -91,7 +91,7 @@ def length_lines(method: str, lines: str, body: Body) -> bytes:
 
 
 def is_chunked(lines: str, body: Body) -> bool:
-    """Tell whether a body is sent in chunks: it comes in pieces, and nobody knows its length."""
+    """Return whether a body is sent in chunks: it comes in pieces, and nobody knows its length."""
     if isinstance(body, bytes | None):
         return False
     return "\r\ncontent-length:" not in f"\r\n{lines.lower()}"

@@ -63,7 +63,7 @@ class LineLogger:
         self.lost_lines = 0
 
     def enabled(self, level: str) -> bool:
-        """Tell whether lines of level are written; for fields that are expensive to make."""
+        """Return whether lines of level are written; for fields that are expensive to make."""
         return LEVELS[level] >= self._level
 
     def debug(self, msg: str, **fields: Field) -> None:

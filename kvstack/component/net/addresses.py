@@ -17,7 +17,7 @@ from kvstack.component.errors import ConfigError
 
 
 def is_secure(url: str) -> bool:
-    """Tell whether a URL asks for TLS."""
+    """Return whether a URL asks for TLS."""
     return url.startswith(("https:", "unixs:"))
 
 
@@ -77,7 +77,7 @@ def remove_stale(path: str) -> None:
 
 
 def is_answered(path: str) -> bool:
-    """Tell whether a process listens on a unix socket."""
+    """Return whether a process listens on a unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)

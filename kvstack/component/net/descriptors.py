@@ -57,7 +57,7 @@ class Descriptors:
         self._highest = 0
 
     def are_short_with(self, new: int) -> bool:
-        """Tell whether fewer than RESERVE are left with a new one."""
+        """Return whether fewer than RESERVE are left with a new one."""
         if not self._is_counting and new < _first_reserved():
             return False
         self._used += 1
@@ -65,7 +65,7 @@ class Descriptors:
         return self.are_short()
 
     def are_short(self) -> bool:
-        """Tell whether fewer than RESERVE are left."""
+        """Return whether fewer than RESERVE are left."""
         now_s = time.monotonic()
         if now_s - self._counted_s >= _COUNT_INTERVAL_S:
             try:
@@ -84,7 +84,7 @@ class Descriptors:
 
 
 def is_silent(connection: socket.socket) -> bool:
-    """Tell whether nothing has arrived that waits to be read."""
+    """Return whether nothing has arrived that waits to be read."""
     poll = select.poll()
     try:
         poll.register(connection, select.POLLIN)

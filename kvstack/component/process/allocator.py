@@ -31,7 +31,7 @@ def is_set_by_operator(environment: Mapping[str, str]) -> bool:
 
 
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
-    """Keep freed memory in the whole process from now on; tell whether that is supported."""
+    """Keep freed memory in the whole process from now on; return whether that is supported."""
     libc = ctypes.CDLL(None)
     is_glibc = hasattr(libc, "gnu_get_libc_version") and hasattr(libc, "mallopt")
     if not is_glibc or is_set_by_operator(environment):

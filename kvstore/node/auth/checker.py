@@ -56,7 +56,7 @@ USER: Final = frozenset(
         rpc.LEASE_LEASES,
         rpc.MEMBER_LIST,
         rpc.STATUS,
-        rpc.ALARM,  # to get alarms; to set one takes root
+        rpc.ALARM,  # reading alarms; setting one needs root
     }
 )
 ROOT: Final = frozenset(
@@ -267,7 +267,7 @@ class AuthChecker:
     # Streams.
 
     def check_renew(self, stream_id: int, lease: LeaseId) -> Refusal | None:
-        """Return why a stream may not keep a lease alive: that takes write on all its keys."""
+        """Return why a stream may not keep a lease alive: that needs write on all its keys."""
         if not self._auth.enabled:
             return None
         credential = self.identify(self._streams.get(stream_id))

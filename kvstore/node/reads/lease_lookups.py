@@ -91,7 +91,7 @@ class LeaseLookups:
             self._lookups = [each for each in self._lookups if each.call_id != call_id]
 
     def refuse_with_keys(self, refusal: Refusal, out: Outbox) -> None:
-        """Refuse the calls of clients that are to show keys: their permission has to be checked."""
+        """Refuse clients' calls that show keys: their permission has to be checked."""
         for each in self._lookups:
             if each.request.keys and not each.for_peer:
                 out.refuse(each.call_id, refusal)
@@ -103,7 +103,7 @@ class LeaseLookups:
             self._lookups = [each for each in self._lookups if not self._step(each, now_ns, out)]
 
     def _step(self, lookup: _Lookup, now_ns: int, out: Outbox) -> bool:
-        """Continue a call as far as possible; tell whether it is answered."""
+        """Continue a call as far as possible; return whether it is answered."""
         raft = self._parts.raft
         if raft.is_leader:
             if raft.applied >= lookup.awaited_index:

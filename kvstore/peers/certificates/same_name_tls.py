@@ -5,7 +5,7 @@
 
 OpenSSL takes the second for self-signed as well, unless it names its issuer's key, and refuses it;
 Go looks at the signature. The `ssl` module does not let a program decide that, pyOpenSSL does: if
-OpenSSL reports "self-signed", the signature of a trusted authority is looked for. All other checks
+OpenSSL reports "self-signed", the signature of a trusted authority is checked. All other checks
 stay OpenSSL's.
 
 Used only where such certificates occur. The socket is for the same users as an
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 class Settings(NamedTuple):
-    """What a context is made of; files are PEM."""
+    """The settings of a context; files are PEM."""
 
     cert_file: str
     key_file: str
@@ -60,7 +60,7 @@ class SameNameTlsSocket(socket.socket):
         """Prepare a handshake, as client if server_hostname is given; OSError: unusable files."""
         timeout_s = raw.gettimeout()
         super().__init__(raw.family, raw.type, raw.proto, fileno=raw.detach())
-        self._failures: list[str] = []  # what was wrong with certificates
+        self._failures: list[str] = []  # faults of certificates
         try:
             self.settimeout(timeout_s)
             context = _context(settings, self._failures, is_server=server_hostname is None)
@@ -81,7 +81,7 @@ class SameNameTlsSocket(socket.socket):
         self._run(self._tls.do_handshake)
 
     def getpeercert(self) -> dict[str, object]:
-        """Return what `ssl.SSLSocket.getpeercert` does, as far as members look at it."""
+        """Return the fields of `ssl.SSLSocket.getpeercert` that members use."""
         found = self._tls.get_peer_certificate(as_cryptography=True)
         try:
             return {} if found is None else _described(found)
@@ -154,7 +154,7 @@ def _describe(error: SSL.Error, failures: Sequence[str] = ()) -> str:
 
 
 def _context(settings: Settings, failures: list[str], *, is_server: bool) -> SSL.Context:
-    """Return a context that adds to failures what is wrong with the other side's certificates."""
+    """Return a context that adds faults of the other side's certificates to failures."""
     context = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(settings.version_min)
     if settings.version_max is not None:
@@ -204,7 +204,7 @@ def _has_signed(
     depth: int,
     use: x509.ObjectIdentifier,
 ) -> bool:
-    """Tell whether an authority may sign, and has signed, the certificate at this depth."""
+    """Return whether an authority may sign, and has signed, the certificate at this depth."""
     if authority == certificate or authority.subject != certificate.issuer:
         return False
     now = datetime.now(UTC)

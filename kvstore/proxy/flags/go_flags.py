@@ -34,7 +34,7 @@ class GoCommand(click.Command):
     def __init__(
         self, name: str, flags: Sequence[Flag], help_text: str, callback: Callable[[Values], int]
     ) -> None:
-        """Take the table; callback gets the value of every flag, given or default."""
+        """Take the table; callback gets the value of every flag, set or default."""
         self._flags = {each.name: each for each in flags}
         super().__init__(
             name,
@@ -59,7 +59,7 @@ class GoCommand(click.Command):
             raise click.UsageError(f"flag needs an argument: {error.option_name}", ctx) from None
 
     def is_switch(self, word: str) -> bool:
-        """Tell whether a word is a flag that needs no value."""
+        """Return whether a word is a flag that needs no value."""
         found = self._flags.get(word.removeprefix("--")) if word.startswith("--") else None
         return found is not None and found.kind is FlagKind.BOOL
 
@@ -75,7 +75,7 @@ class GoCommand(click.Command):
 
 
 class GoGroup(click.Group):
-    """A group with one command, whose flags may stand before the command's name, too."""
+    """A group with one command, whose flags may also come before the command's name."""
 
     def __init__(self, name: str, help_text: str, command: GoCommand) -> None:
         """Take the one command."""
@@ -100,7 +100,7 @@ class GoGroup(click.Group):
         return super().parse_args(ctx, ["--help"])
 
     def _find_command(self, args: Sequence[str]) -> int | None:
-        """Return the position of the command's name, which is the first word that is no flag."""
+        """Return the position of the command's name, which is the first word that is not a flag."""
         position = 0
         while position < len(args):
             word = args[position]

@@ -124,7 +124,7 @@ class _StreamWatches:
         if request.watch_id in self._watchers and request.watch_id:
             return _DUPLICATE
         if len(self._watchers) >= WATCHERS_MAX:
-            return f"this stream has {WATCHERS_MAX} watches, which is the limit"
+            return f"too many watches on this stream, limit {WATCHERS_MAX}"
         if end and end != OPEN_END and end <= key:
             return "mvcc: watcher range is empty"
         try:

@@ -114,7 +114,7 @@ class JwtKeys:
             return cls(method, private, private, ttl_ns, clock)
         if method not in _KEY_TYPES:
             known = ", ".join(sorted([*_SECRET_METHODS, *_KEY_TYPES]))
-            raise ConfigError(f'--auth-token: sign-method "{method}" is none of {known}')
+            raise ConfigError(f'--auth-token: unknown sign-method "{method}"; known are {known}')
         keys = _load_pair(method, private, public)
         return cls(method, *keys, ttl_ns, clock)
 
@@ -183,7 +183,9 @@ def _check_secret(method: str, secret: bytes, logger: Logger) -> None:
         ) from error
     least = int(method[2:]) // 8
     if len(secret) < least:
-        logger.warning("the secret of the tokens is short", bytes=len(secret), recommended=least)
+        logger.warning(
+            "the secret that signs tokens is short", bytes=len(secret), recommended=least
+        )
 
 
 def _load_pair(

@@ -47,7 +47,7 @@ def correct_members(
         known = _as_of_snapshot(snap_dir, snapshot_index, files)
         known = _replayed(known, entries, applied, learners_max)
     except (ComponentError, WireError) as error:
-        logger.warning("members are those of the database's rows", error=str(error))
+        logger.warning("using the members of the database's rows", error=str(error))
         return
     rows = Membership(backend, learners_max=learners_max)
     rows.restore()

@@ -36,7 +36,7 @@ class RegistryError(KvstoreError):
 
 
 class DiscoveryError(ConfigError):
-    """The content of the registry is invalid, or has no place for this member."""
+    """The content of the registry is invalid, or the cluster is full."""
 
 
 class Row(NamedTuple):
@@ -62,8 +62,8 @@ class Registry(Protocol):
         """Write one key."""
         ...
 
-    def watch(self, prefix: str, revision: int, found: Callable[[Row], bool]) -> None:
-        """Call found with every key that is put below prefix from revision on, until it is True."""
+    def watch(self, prefix: str, revision: int, is_last: Callable[[Row], bool]) -> None:
+        """Call is_last with each key put below prefix from revision on, until it returns True."""
         ...
 
 
@@ -88,7 +88,7 @@ class Discovery:
     def join(self, member_id: int, contents: str) -> str:
         """Register contents under member_id; return the cluster once it is complete.
 
-        contents and the result are name=url,name=url. DiscoveryError if there is no place.
+        contents and the result are name=url,name=url. DiscoveryError if the cluster is full.
         """
         own_key = f"{self._members}/{member_id:x}"
         self._check(own_key)
@@ -102,7 +102,7 @@ class Discovery:
         return _cluster(found, size)
 
     def _check(self, own_key: str) -> tuple[int, list[Row], int]:
-        """Return (size, members by age, revision); DiscoveryError if there is no place."""
+        """Return (size, members by age, revision); DiscoveryError if the cluster is full."""
         size = self._retried("cluster status check", self._size)
         rows, revision = self._retried(
             "cluster status check", lambda: self._registry.list(self._members)

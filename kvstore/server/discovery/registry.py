@@ -94,7 +94,7 @@ class StoreRegistry:
         for row in rows:
             is_content = found(row) or is_content
         if isinstance(value, Compacted) and not is_content:
-            raise RegistryError("what was watched has been compacted")
+            raise RegistryError("the watched revision has been compacted")
         return is_content
 
 

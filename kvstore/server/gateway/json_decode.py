@@ -303,7 +303,7 @@ def _integer(text: str | None, kind: int) -> int | None:
 
 
 def _decode_base64(text: str) -> bytes | None:
-    """Decode either alphabet, padded or not; None if it is no base64."""
+    """Decode either alphabet, padded or not; None if it is not base64."""
     if "-" in text or "_" in text:
         if "+" in text or "/" in text:
             return None

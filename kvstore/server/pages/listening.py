@@ -76,7 +76,7 @@ class _Contexts:
         try:
             self._last = server_context(self._tls)
         except PeerTlsError as error:
-            self._logger.warning("the last good certificate is served", error=str(error))
+            self._logger.warning("serving the last usable certificate", error=str(error))
         return self._last
 
 

@@ -143,7 +143,7 @@ class LmdbTables:
             raise self._fatal("read", error) from error
         if None in stored:
             missing = known[stored.index(None)]
-            raise CorruptionError(f"{self._path}: {BUCKETS[table].decode()} lacks row {missing!r}")
+            raise CorruptionError(f"{self._path}: {BUCKETS[table].decode()} has no row {missing!r}")
         return known, stored  # type: ignore[return-value]  # None was excluded, without a copy
 
     def scan(self, table: Table, start: bytes, end: bytes | None, limit: int) -> list[Row]:
@@ -216,7 +216,7 @@ class LmdbTables:
             raise ValueError(f"row {added} of {len(batch)} is not after all rows of {table.name}")
 
     def delete(self, table: Table, key: bytes) -> bool:
-        """Remove key; tell whether it was there."""
+        """Remove key; return whether it was there."""
         try:
             found = self._delete(key, b"", self._dbs[table])
         except lmdb.BadValsizeError:
@@ -332,7 +332,7 @@ class LmdbTables:
         return pages_ever * page_bytes
 
     def _refusal(self) -> KvstoreError:
-        return StorageFatalError(f"nothing more is accepted after: {self._failed}")
+        return StorageFatalError(f"no call is accepted after a failure: {self._failed}")
 
     def _fatal(self, doing: str, error: lmdb.Error) -> KvstoreError:
         """Refuse every further call; return the error that says why."""
@@ -353,7 +353,7 @@ class LmdbTables:
 
 
 def _rows_before(rows: Iterator[Row], end: bytes, limit: int) -> list[Row]:
-    """Take up to limit rows with key < end, in growing chunks, so that few are read in vain."""
+    """Take up to limit rows with key < end, in growing chunks, so that few are read needlessly."""
     taken: list[Row] = []
     chunk_rows = SCAN_FIRST_ROWS
     while len(taken) < limit:

@@ -34,7 +34,7 @@ def check(tls: TlsOptions) -> None:
         ("names allowed in certificates of clients", tls.allowed_names),
     ):
         if setting:
-            raise ConfigError(f"{flag} needs the native transport: grpcio cannot do that")
+            raise ConfigError(f"{flag} needs the native transport: grpcio does not support it")
 
 
 def credentials(tls: TlsOptions, on_notice: Callable[[str], None]) -> grpc.ServerCredentials:
@@ -78,7 +78,7 @@ class _Files:
             try:
                 return self._load()
             except ConfigError as error:
-                self._on_notice(f"TLS files cannot be used, the last good ones are: {error}")
+                self._on_notice(f"TLS files cannot be used, serving the last usable ones: {error}")
                 return None
 
     def _stamp(self) -> _Stamp:

@@ -26,7 +26,7 @@ _SECRETS_OF_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def is_mirror(pod: Obj) -> bool:
-    """Tell whether a kubelet runs the pod from a file."""
+    """Return whether a kubelet runs the pod from a file."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 

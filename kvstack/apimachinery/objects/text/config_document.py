@@ -39,7 +39,7 @@ class Document:
         self._read: Final[set[str]] = set(_TYPE_MEMBERS)
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether a field is given, with whatever value but null."""
+        """Return whether a field is given, with whatever value but null."""
         return self._members.get(name) is not None
 
     def at(self, name: str) -> str:

@@ -43,7 +43,7 @@ def _shortest(number: float, bits: int) -> tuple[str, str, int]:
 
 
 def _fits_single(number: float) -> bool:
-    """Tell whether a float is not infinite in 32 bits."""
+    """Return whether a float is not infinite in 32 bits."""
     try:
         struct.pack("<f", number)
     except OverflowError:

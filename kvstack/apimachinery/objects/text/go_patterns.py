@@ -42,7 +42,7 @@ class Pattern(Protocol):
 
 
 def is_match(pattern: Pattern, text: str) -> bool:
-    """Tell whether a pattern matches anywhere in a text."""
+    """Return whether a pattern matches anywhere in a text."""
     # Of bytes RE2 has not to tell where in the text something was found.
     return pattern.search(text.encode()) is not None
 

@@ -91,7 +91,7 @@ def parse_with_huge(data: bytes) -> Json:
 
 
 def has_huge(value: Json) -> bool:
-    """Tell whether there is such a number in a value."""
+    """Return whether there is such a number in a value."""
     if isinstance(value, HugeNumber):
         return True
     inner = value.values() if isinstance(value, dict) else value
@@ -110,7 +110,7 @@ def parse(data: bytes) -> Json:
 
 
 def has_repeated(data: bytes, value: Json) -> bool:
-    """Tell whether any object of a text that `parse` has read has a member twice."""
+    """Return whether any object of a text that `parse` has read has a member twice."""
     text, written = data.strip(), orjson.dumps(value)
     if written == text or _escaped(written) == text:
         return False
@@ -170,7 +170,7 @@ def exact(text: bytes) -> bytes:
 
 
 def is_too_deep(value: Json) -> bool:
-    """Tell whether lists and objects nest deeper than DEPTH_MAX."""
+    """Return whether lists and objects nest deeper than DEPTH_MAX."""
     # orjson writes values up to a depth of its own: the difference goes around the value.
     for _ in range(_WRITTEN_DEPTH_MAX - DEPTH_MAX):
         value = [value]
@@ -187,7 +187,7 @@ def copied(value: Json) -> Json:
 
 
 def equal(left: Json, right: Json) -> bool:
-    """Tell whether two values are the same in JSON: 1 is neither true nor 1.0."""
+    """Return whether two values are the same in JSON: 1 is neither true nor 1.0."""
     if type(left) is not type(right):
         return False
     if not isinstance(left, (dict, list)):

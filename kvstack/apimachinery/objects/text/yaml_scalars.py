@@ -141,14 +141,14 @@ def _short(tag: str) -> str:
 
 
 def needs_quotes(text: str) -> bool:
-    """Tell whether a text would be something else without quotes."""
+    """Return whether a text would be something else without quotes."""
     if _resolve_plain(text)[0] != STR or _is_date(text):
         return True
     return ":" in text and _BASE_60.fullmatch(text) is not None
 
 
 def _is_date(text: str) -> bool:
-    """Tell whether a plain scalar would be a time, which is written in quotes."""
+    """Return whether a plain scalar would be a time, which is written in quotes."""
     match = _DATE.fullmatch(text) if text[4:5] == "-" else None
     if match is None:
         return False

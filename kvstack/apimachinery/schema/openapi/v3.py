@@ -84,7 +84,7 @@ class Documents:
         return found
 
     def is_same(self, name: str, rows: list[Resource] | None) -> bool:
-        """Tell whether a document is about these rows; None: it is about no version."""
+        """Return whether a document is about these rows; None: it is about no version."""
         own = self._paths.get(name)
         if own is None or rows is None:
             return own is rows

@@ -93,7 +93,7 @@ def _message(type_: Type, parse: Parse) -> Read:
 
 
 def _is_meta(field: Field) -> bool:
-    """Tell whether a field is one of TypeMeta, which messages do not have."""
+    """Return whether a field is one of TypeMeta, which messages do not have."""
     return field.number == 0 and field.inline
 
 

@@ -292,7 +292,7 @@ class HandlerTasks:
             spare.retire()
 
     def _is_used(self, spare: Spare) -> bool:
-        """Tell whether a handler has done something to the spare task, or kept a reference."""
+        """Return whether a handler has done something to the spare task, or kept a reference."""
         return spare.is_spent or sys.getrefcount(spare.task) != self._references
 
     def _discard_used(self, spare: Spare) -> None:

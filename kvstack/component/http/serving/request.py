@@ -141,7 +141,7 @@ class Request:
         return self._head.items()
 
     def has_header_prefix(self, prefix: str) -> bool:
-        """Tell whether there is a header whose name begins so; prefix: in lower case."""
+        """Return whether there is a header whose name begins so; prefix: in lower case."""
         return self._head.has_prefix(prefix)
 
     async def read(self, bytes_max: int | None = None) -> bytes:
