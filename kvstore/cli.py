@@ -58,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_subcommand(given_arguments)
     try:
-        given = read_command_line(given_arguments)
-        if given.values.get(HELP):
+        settings = read_command_line(given_arguments)
+        if settings.values.get(HELP):
             print_text(sys.stdout, help_text())
             return 0
-        if given.values.get("version"):
+        if settings.values.get("version"):
             print_text(sys.stdout, version_text())
             return 0
-        config = configure(given, os.environ)
+        config = configure(settings, os.environ)
     except UsageError as error:
         print_text(sys.stderr, f"{error}\n{USAGE}")
         return 2

@@ -2,7 +2,7 @@
 
     failpoints.hit("raftBeforeSave")        at the failpoint; one test while none is armed
     if failpoints.armed: …                  where even that call costs too much, once a batch
-    failpoints.arm("raftBeforeSave", act)   act is called at every hit
+    failpoints.arm("raftBeforeSave", action)   action is called at every hit
 
 The action of an armed failpoint comes from outside (`kvstore.server.failpoints`), so the code with
 failpoints stays pure. They are disabled unless the operator enables them by environment. Most are
@@ -63,24 +63,24 @@ NAMES: Final = frozenset(
     }
 )
 
-Act = Callable[[], object]  # what hit() returns: None, or the value of a return("…")
+Action = Callable[[], object]  # what hit() returns: None, or the value of a return("…")
 
-armed: Final[dict[str, Act]] = {}
+armed: Final[dict[str, Action]] = {}
 
 
 def hit(name: str) -> object:
     """Run the action of a failpoint if it is armed."""
     if not armed:
         return None
-    act = armed.get(name)
-    return None if act is None else act()
+    action = armed.get(name)
+    return None if action is None else action()
 
 
-def arm(name: str, act: Act) -> None:
+def arm(name: str, action: Action) -> None:
     """Arm a failpoint; KeyError for an unknown name."""
     if name not in NAMES:
         raise KeyError(name)
-    armed[name] = act
+    armed[name] = action
 
 
 def disarm(name: str) -> bool:

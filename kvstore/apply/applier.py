@@ -160,11 +160,11 @@ class Applier:
             if refusal is not None:
                 return refusal
             value, lease, previous = resolve_put(store, request)
-            shown = previous if request.prev_kv else None
+            prev_kv = previous if request.prev_kv else None
             cost = put_cost_bytes(request)
         else:
             value = request.value
-            shown = None
+            prev_kv = None
             cost = KEY_OVERHEAD_BYTES + len(key) + len(value)
         event = store.put_one(key, value, lease)
         if lease or lessor.has_keys:
@@ -174,7 +174,7 @@ class Applier:
             self.over_quota = True
             return NO_SPACE
         header = self._headers.field(event.main, self.term)
-        return header if shown is None else splice.put_response(header, shown)
+        return header if prev_kv is None else splice.put_response(header, prev_kv)
 
     def put_run(self, keys: list[bytes], values: list[bytes]) -> int | None:
         """Apply puts that follow one another in the log (the hot path); return the first revision.

@@ -100,7 +100,7 @@ class Caller:
         """Repeat a failed call where that is safe; metadata is that of the failed attempt."""
         until = began + limit_s
         renewals = 0
-        for made in range(1, ATTEMPTS_MAX):
+        for attempts in range(1, ATTEMPTS_MAX):
             left_s = until - self._time()
             if left_s <= 0 or self._is_closed:
                 break
@@ -112,7 +112,7 @@ class Caller:
                     break
                 elif not failure.was_sent and self._time() - began >= self._reach_s:
                     break  # no endpoint was reached within that limit
-                await self._pause(made, left_s)
+                await self._pause(attempts, left_s)
                 left_s = until - self._time()
                 if left_s <= 0:
                     break

@@ -57,15 +57,15 @@ class KeepAlives:
             stream.begin(self._channel.open(rpc.LEASE_KEEP_ALIVE, self._tokens.metadata, stream))
         try:
             async with asyncio.timeout(limit_s):
-                found = await stream.ask(lease)
+                result = await stream.ask(lease)
         except TimeoutError:
             text = f"no answer to a keep-alive within {limit_s:.3g} s"
             failure = CallFailedError(Code.UNAVAILABLE, text, True)
             stream.give_up(failure)
             raise failure from None
-        if found.ttl_s <= 0:
+        if result.ttl_s <= 0:
             raise LeaseNotFoundError(LEASE_NOT_FOUND.text, Code.NOT_FOUND)
-        return found
+        return result
 
     def close(self) -> None:
         """End the stream."""
@@ -140,11 +140,11 @@ async def keep_alive(store: "Store", lease: int, ttl_s: float) -> None:
             left_s = until - time()
             if left_s <= 0:
                 raise UnavailableError(f"the lease {lease:x} was not renewed within {ttl_s} s")
-            asked = time()
+            sent_at = time()
             try:
-                found = await store.lease_keep_alive(lease, timeout_s=left_s)
+                result = await store.lease_keep_alive(lease, timeout_s=left_s)
             except (UnavailableError, StoreTimeoutError, OutcomeUnknownError):
                 await asyncio.sleep(min(_RETRY_S, max(until - time(), 0)))
                 continue
-            until = asked + found.ttl_s
+            until = sent_at + result.ttl_s
             break

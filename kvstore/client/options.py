@@ -17,7 +17,7 @@ class ClientTls:
     trusted_ca_file: str = ""  # empty: the system's
     is_unverified: bool = False  # trust any certificate of a server
     server_name: str = ""  # that a server's certificate must have; empty: the endpoint's host
-    is_wanted: bool = False  # TLS for endpoints without a scheme, as with any other setting
+    is_enabled: bool = False  # TLS for endpoints without a scheme, as with any other setting
 
     @property
     def is_given(self) -> bool:

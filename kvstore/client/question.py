@@ -37,20 +37,20 @@ class SharedQuestion:
 
     async def _ask_for_all(self) -> None:
         while self._waiting:
-            asked, self._waiting = self._waiting, []
+            waits, self._waiting = self._waiting, []
             try:
                 answer = await self._ask()
             except StoreError as error:
-                for each in asked:
-                    if not each.done():
-                        each.set_exception(error.again())
+                for wait in waits:
+                    if not wait.done():
+                        wait.set_exception(error.again())
             except BaseException:
-                self._waiting += asked
+                self._waiting += waits
                 raise
             else:
-                for each in asked:
-                    if not each.done():
-                        each.set_result(answer)
+                for wait in waits:
+                    if not wait.done():
+                        wait.set_result(answer)
 
     def _over(self, task: asyncio.Task[None]) -> None:
         """Send the next request for the callers that wait; fail them if it was abandoned."""
@@ -59,13 +59,13 @@ class SharedQuestion:
         if not task.cancelled():
             failure = task.exception()
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if each.done():
+        for wait in waiting:
+            if wait.done():
                 continue
             if failure is not None:
-                each.set_exception(failure)
+                wait.set_exception(failure)
             else:
-                self._waiting.append(each)
+                self._waiting.append(wait)
         if self._waiting:
             self._begin()
 

@@ -38,7 +38,7 @@ class WatchOwner(Protocol):
         """Stop serving a watch."""
         ...
 
-    def taken(self, watch: "Watch", size_bytes: int) -> None:
+    def consume(self, watch: "Watch", size_bytes: int) -> None:
         """Note that the reader has consumed values of so many bytes."""
         ...
 
@@ -136,7 +136,7 @@ class Watch:
                 self._waiter = None
         value, size = self._queue.popleft()
         self.queued_bytes -= size
-        self._session.taken(self, size)
+        self._session.consume(self, size)
         return value
 
     async def __aenter__(self) -> Self:
@@ -155,7 +155,7 @@ class Watch:
         if not self._is_over:
             self._session.remove(self)
             self.finish(None)
-        self._session.taken(self, self.queued_bytes)
+        self._session.consume(self, self.queued_bytes)
         self._queue.clear()
         self.queued_bytes = 0
 

@@ -131,7 +131,7 @@ class WatchSession:
         if not self._watches:
             self._close_stream()
 
-    def taken(self, watch: Watch, size_bytes: int) -> None:
+    def consume(self, watch: Watch, size_bytes: int) -> None:
         """Note that a reader has consumed values of so many bytes."""
         self._queued_bytes -= size_bytes
         if watch.is_suspended and watch.queued_bytes <= watch.resume_below:

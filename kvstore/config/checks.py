@@ -140,7 +140,7 @@ def _check_addresses(config: Config) -> None:
         for url in urls:
             if url.startswith("http") and not _host(url):
                 raise ConfigError(f'--{flag} "{url}" must be "host:port": the host is empty')
-    if "listen-client-urls" in config.given and not config.advertise_client_urls:
+    if "listen-client-urls" in config.set_flags and not config.advertise_client_urls:
         raise ConfigError(
             "--advertise-client-urls is required when --listen-client-urls is set explicitly"
         )
@@ -186,7 +186,7 @@ def _check_cluster(config: Config) -> None:
     if bool(discovery.token) != bool(discovery.endpoints):
         raise ConfigError("both --discovery-token and --discovery-endpoints must be set")
     ways = bool(config.discovery_srv) + bool(discovery.endpoints)
-    if ways + ("initial-cluster" in config.given) > 1:
+    if ways + ("initial-cluster" in config.set_flags) > 1:
         raise ConfigError(
             "multiple discovery or bootstrap flags are set. Choose one of "
             '"initial-cluster", "discovery-endpoints" or "discovery-srv"'
@@ -261,7 +261,7 @@ def _check_tls(config: Config) -> None:
 
 def _warn(config: Config) -> None:
     warnings = config.warnings
-    warnings.extend(text for flag, text in DEPRECATED.items() if flag in config.given)
+    warnings.extend(text for flag, text in DEPRECATED.items() if flag in config.set_flags)
     if config.name == "default":
         warnings.append(
             "the default name is not recommended: members with the same name can be "
@@ -280,8 +280,8 @@ def _warn(config: Config) -> None:
     if config.unsafe_no_fsync:
         warnings.append("--unsafe-no-fsync: a crash of the machine loses acknowledged writes")
     tls = config.client_tls
-    is_given = any((tls.cert_file, tls.key_file, tls.client_cert_auth))
-    if is_given and not any(map(is_secure, config.all_client_urls)):
+    has_tls_flags = any((tls.cert_file, tls.key_file, tls.client_cert_auth))
+    if has_tls_flags and not any(map(is_secure, config.all_client_urls)):
         warnings.append(
-            "TLS flags are given, but every --listen-client-urls is plaintext: they are ignored"
+            "TLS flags are set, but every --listen-client-urls is plaintext: they are ignored"
         )

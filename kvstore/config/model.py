@@ -20,7 +20,7 @@ _REQUEST_TIMEOUT_S: Final = 5.0
 class TlsConfig:
     """The certificates of one port: the flags of the client port, or those that begin with peer-.
 
-    File names are "" where the flag is not given.
+    File names are "" if the flag is not set.
     """
 
     cert_file: str = ""
@@ -152,7 +152,7 @@ class Config:
     tracing: TracingConfig = field(default_factory=TracingConfig)
     # The settings themselves
     feature_gates: dict[str, bool] = field(default_factory=dict)  # all known gates
-    given: frozenset[str] = frozenset()  # names of the flags given
+    set_flags: frozenset[str] = frozenset()  # names of the flags that were set
     ineffective: dict[str, str] = field(
         default_factory=dict
     )  # flag that is set without effect → why

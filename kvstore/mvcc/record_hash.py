@@ -76,18 +76,18 @@ class RecordHash:
         self._last = revision_key(max(revision, 0))[:9]
         self._saw_last = False  # a tombstone at the hashed revision
 
-    def add(self, revkey: bytes, kv: bytes, kept: bool) -> None:  # noqa: FBT001
+    def add(self, revkey: bytes, kv: bytes, is_kept: bool) -> None:  # noqa: FBT001
         """Add the next record; kept is used only if revkey < floor or keep_is_empty."""
         if self._is_bare:
             is_last = revkey[17:] == MARK and revkey.startswith(self._last)
             self._saw_last |= is_last
-            self._is_bare = is_last or not kept
-        if kept:
+            self._is_bare = is_last or not is_kept
+        if is_kept:
             self.keep_is_empty = False
         if revkey < self.floor:
             if revkey[17:] == MARK and revkey.startswith(self._tombstones):
                 return
-            if not kept:
+            if not is_kept:
                 if self._is_bare:
                     self._all_parts += (revkey, kv)
                 return

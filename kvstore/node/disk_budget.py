@@ -67,8 +67,8 @@ class DiskBudget:
 
     def admits(self, field: int, body: bytes, log_bytes: int) -> bool:
         """Count a request if it fits, and return whether it does; log_bytes: of its entry."""
-        kept = _KEPT_BY.get(field, KEPT)
-        return self._take(ENTRY_BYTES + log_bytes, self._rows_of(field, body), kept)
+        reserve = _KEPT_BY.get(field, KEPT)
+        return self._take(ENTRY_BYTES + log_bytes, self._rows_of(field, body), reserve)
 
     def admits_entries(self, entries: Iterable[Entry]) -> bool:
         """Return whether another member's entries fit, and count them if they do."""
@@ -82,10 +82,10 @@ class DiskBudget:
                     continue  # of the v2 API: it writes no rows
         return self._take(log_bytes, rows_bytes, KEPT)
 
-    def _take(self, log_bytes: int, rows_bytes: int, kept: Reserve) -> bool:
-        if log_bytes > self._log_bytes - kept.log_bytes:
+    def _take(self, log_bytes: int, rows_bytes: int, reserve: Reserve) -> bool:
+        if log_bytes > self._log_bytes - reserve.log_bytes:
             return False
-        if 0 < rows_bytes > self._rows_bytes - kept.rows_bytes:
+        if 0 < rows_bytes > self._rows_bytes - reserve.rows_bytes:
             return False
         self._log_bytes -= log_bytes
         self._rows_bytes -= rows_bytes

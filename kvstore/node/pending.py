@@ -123,13 +123,13 @@ class Pending:
         if self._last_placed >= first_index:
             lost = self._overwritten(first_index)
         index = first_index
-        for each in proposed:
-            if isinstance(each, PlainRun):
-                each.first_index, each.term, each.since_ns = index, term, now_ns
-                self.runs.append(each)
-                index = each.end_index
+        for proposal in proposed:
+            if isinstance(proposal, PlainRun):
+                proposal.first_index, proposal.term, proposal.since_ns = index, term, now_ns
+                self.runs.append(proposal)
+                index = proposal.end_index
             else:
-                self.by_index[index] = (term, now_ns, each)
+                self.by_index[index] = (term, now_ns, proposal)
                 index += 1
         self._last_placed = index - 1
         return lost

@@ -197,17 +197,17 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.stat(path).st_mode):
                 os.unlink(path)  # of a process that has ended
-        each = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            each.bind(path)
-            each.listen(_BACKLOG)
+            bound.bind(path)
+            bound.listen(_BACKLOG)
         except OSError as error:
-            each.close()
+            bound.close()
             raise ValueError(f"{error.strerror}: {unix_error(path)}") from None
-        each.settimeout(_ACCEPT_POLL_S)
+        bound.settimeout(_ACCEPT_POLL_S)
         self._unix_paths.append(path)
         self.bound_urls.append(url)
-        return each
+        return bound
 
     def _accept(self, listening: socket.socket, secure: bool) -> None:  # noqa: FBT001
         descriptors = Descriptors()

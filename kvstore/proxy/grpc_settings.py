@@ -129,8 +129,8 @@ def _client_options(read: FlagReader) -> ClientOptions:
     )
 
 
-def _limit(given: int, default: int) -> int:
-    return given if given > 0 else default
+def _limit(value: int, default: int) -> int:
+    return value if value > 0 else default
 
 
 _PORT_FLAGS: Final = ("tls-min-version", "tls-max-version")

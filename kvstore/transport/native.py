@@ -239,7 +239,7 @@ class _Listener:
 def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[_Listener]:
     """Return the sockets for (URL, what): plaintext and TLS of one address share one."""
     listeners: dict[object, _Listener] = {}
-    for index, (url, what) in enumerate(requested):
+    for index, (url, kind) in enumerate(requested):
         address = addresses.parse(url, with_tls=with_tls)
         if isinstance(address, addresses.UnixAddress):
             key: object = address.path
@@ -247,7 +247,7 @@ def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[
             key = (address.host, address.port) if address.port else index  # any port: its own
         shared = listeners.get(key)
         if shared is not None:
-            if shared.what != what:
+            if shared.what != kind:
                 raise ConfigError(
                     "cannot bind both --listen-client-urls and --listen-client-http-urls on the "
                     f"same url {url}"
@@ -258,7 +258,7 @@ def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[
             continue
         if isinstance(address, addresses.UnixAddress):
             addresses.remove_stale(address.path)
-        listeners[key] = _Listener(address, [index], not address.secure, address.secure, what)
+        listeners[key] = _Listener(address, [index], not address.secure, address.secure, kind)
     return list(listeners.values())
 
 

@@ -106,13 +106,13 @@ class Ranges(Generic[W]):
         return found
 
     def _add_exact(self, key: bytes, watcher: W) -> None:
-        known = self._exact.get(key)
-        if known is None:
+        present = self._exact.get(key)
+        if present is None:
             self._exact[key] = watcher
-        elif isinstance(known, Group):
-            known.add(watcher)
+        elif isinstance(present, Group):
+            present.add(watcher)
         else:
-            self._exact[key] = Group(known, watcher)
+            self._exact[key] = Group(present, watcher)
 
     def _remove_exact(self, key: bytes, watcher: W) -> None:
         known = self._exact[key]

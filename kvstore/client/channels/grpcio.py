@@ -106,7 +106,7 @@ class GrpcioChannel:
             tls.key_file,
             tls.trusted_ca_file,
             is_unverified=tls.is_unverified,
-            is_wanted=tls.is_given,
+            is_enabled=tls.is_given,
         )
         self._options: Final = _grpc_options(options)
         self._request_bytes_max: Final = options.request_bytes_max
@@ -261,14 +261,14 @@ class GrpcioChannel:
 
     async def replace(self, endpoints: Sequence[Endpoint]) -> None:
         """Use other endpoints; those that stay keep their connections."""
-        known = {each.endpoint: each for each in self._subchannels}
+        unused = {each.endpoint: each for each in self._subchannels}
         self._subchannels = [
-            known.pop(each) if each in known else self._subchannel(each) for each in endpoints
+            unused.pop(each) if each in unused else self._subchannel(each) for each in endpoints
         ]
         for subchannel in self._subchannels:
             if subchannel not in self._watching:
                 self._watching[subchannel] = self._loop.create_task(self._follow(subchannel))
-        for gone in known.values():
+        for gone in unused.values():
             self._watching.pop(gone).cancel()
             await gone.close()
 

@@ -291,17 +291,17 @@ class AuthChecker:
 
     def _still_permits(self) -> Callable[[int, bytes, bytes | None], str | None]:
         """Return the check whether a running watch may go on; it remembers answers."""
-        known: dict[tuple[str, bytes, bytes | None], str | None] = {}
+        answers: dict[tuple[str, bytes, bytes | None], str | None] = {}
 
         def permit(stream_id: int, key: bytes, end: bytes | None) -> str | None:
             name = self._watch_users.get(stream_id)
             if name is None:  # it began when auth was disabled
                 return self._permit(stream_id, key, end)
             asked = (name, key, end)
-            if asked not in known:
+            if asked not in answers:
                 refusal = self._auth.check_user(name, key, _range_end(end), READ)
-                known[asked] = None if refusal is None else _reason(refusal)
-            return known[asked]
+                answers[asked] = None if refusal is None else _reason(refusal)
+            return answers[asked]
 
         return permit
 

@@ -204,14 +204,14 @@ class Leadership:
 
     def _longest_connected(self) -> int:
         parts = self._parts
-        found = [
+        connected = [
             (since_ns, each)
             for each, member in sorted(parts.state.membership.members.items())
             if each != parts.member_id
             and not member.is_learner
             and (since_ns := parts.replication.peers.active_since_ns(each)) is not None
         ]
-        return min(found, default=(0, NO_NODE))[1]
+        return min(connected, default=(0, NO_NODE))[1]
 
     def cancel(self, call_id: int) -> None:
         """Forget a call whose client went away; its transfer goes on."""

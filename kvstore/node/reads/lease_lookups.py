@@ -134,14 +134,14 @@ class LeaseLookups:
             else "beforeLookupWhenLeaseTimeToLive"
         )
         lessor, request = self._parts.state.lessor, lookup.request
-        found = lessor.time_to_live(request.ID, now_ns)
-        if isinstance(found, Refusal):
-            if found == LEASE_NOT_FOUND and not lookup.for_peer:
+        ttls = lessor.time_to_live(request.ID, now_ns)
+        if isinstance(ttls, Refusal):
+            if ttls == LEASE_NOT_FOUND and not lookup.for_peer:
                 self._answer(lookup, pb.LeaseTimeToLiveResponse(ID=request.ID, TTL=-1), out)
             else:
-                out.refuse(lookup.call_id, found)
+                out.refuse(lookup.call_id, ttls)
             return
-        remaining_s, granted_s = found
+        remaining_s, granted_s = ttls
         answer = pb.LeaseTimeToLiveResponse(
             ID=request.ID,
             TTL=remaining_s,

@@ -290,13 +290,13 @@ class Reads:
         out.replies.append((call_id, Code.OK, range_response(self._parts, answer)))
 
     def _plain_range(self, request: pb.RangeRequest) -> bytes:
-        asked = request.key, request.range_end, request.limit
-        response = self._answered.get(asked)
+        bounds = request.key, request.range_end, request.limit
+        response = self._answered.get(bounds)
         if response is None:
             store = self._parts.state.store
-            keys, count = store.range_keys(*asked)
+            keys, count = store.range_keys(*bounds)
             tail = splice.range_response_tail(len(keys) < count, count)
-            response = self._answered[asked] = store.fields(keys, self._header(), tail)
+            response = self._answered[bounds] = store.fields(keys, self._header(), tail)
         return response
 
 

@@ -177,16 +177,18 @@ def _context(settings: Settings, failures: list[str], *, is_server: bool) -> SSL
     authorities = _authorities(Path(settings.trusted_ca_file).read_bytes())
     use = ExtendedKeyUsageOID.CLIENT_AUTH if is_server else ExtendedKeyUsageOID.SERVER_AUTH
 
-    def judge(_: SSL.Connection, found: crypto.X509, error: int, depth: int, is_sound: int) -> bool:
+    def judge(
+        _: SSL.Connection, presented: crypto.X509, error: int, depth: int, is_sound: int
+    ) -> bool:
         if is_sound:
             return True
-        certificate = found.to_cryptography()
+        certificate = presented.to_cryptography()
         if error in _SELF_SIGNED and any(
             _has_signed(each, certificate, depth, use) for each in authorities
         ):
             return True
-        what = "self-signed certificate" if error in _SELF_SIGNED else f"error {error}"
-        failures.append(_REASONS.get(error, what))
+        fault = "self-signed certificate" if error in _SELF_SIGNED else f"error {error}"
+        failures.append(_REASONS.get(error, fault))
         return False
 
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, judge)
@@ -237,13 +239,16 @@ def _may_sign(extensions: x509.Extensions, depth: int, use: x509.ObjectIdentifie
 def _described(certificate: x509.Certificate) -> dict[str, object]:
     names: list[tuple[str, str]] = []
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative_names = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
     except x509.ExtensionNotFound:
         pass
     else:
-        names += [("DNS", name) for name in found.get_values_for_type(x509.DNSName)]
+        names += [("DNS", name) for name in alternative_names.get_values_for_type(x509.DNSName)]
         names += [
-            ("IP Address", str(address)) for address in found.get_values_for_type(x509.IPAddress)
+            ("IP Address", str(address))
+            for address in alternative_names.get_values_for_type(x509.IPAddress)
         ]
     subject = tuple(
         (("commonName", str(each.value)),)

@@ -80,7 +80,7 @@ def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> boo
 @lru_cache(maxsize=8)
 def _marked(pem: bytes) -> bytes:
     """Return the file with its certificates marked as trusted for the uses they allow."""
-    return _BLOCK.sub(lambda found: _mark(found[0]), pem)
+    return _BLOCK.sub(lambda block: _mark(block[0]), pem)
 
 
 def _mark(block: bytes) -> bytes:

@@ -144,14 +144,14 @@ class JwtKeys:
         return _claims(claims)
 
 
-def _claims(found: dict[str, Any]) -> Claims | None:
-    username, revision = found.get("username"), _number(found.get("revision"))
+def _claims(payload: dict[str, Any]) -> Claims | None:
+    username, revision = payload.get("username"), _number(payload.get("revision"))
     if not isinstance(username, str) or revision is None or revision < 0:
         return None
     times: list[float | None] = []
     for name in ("exp", "nbf"):
-        value = _number(found.get(name))
-        if value is None and found.get(name) is not None:
+        value = _number(payload.get(name))
+        if value is None and payload.get(name) is not None:
             return None
         times.append(value)
     return Claims(username, revision, *times)

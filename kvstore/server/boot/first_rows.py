@@ -82,7 +82,7 @@ def _records(rows: FirstRows) -> Iterator[Row]:
             continue
         if not 0 < create <= mod:
             raise DataDirError(
-                f"key {key!r} has create revision {create}, after mod revision {mod}"
+                f"key {key!r} has create revision {create}, not from 1 to mod revision {mod}"
             )
         if lease and lease not in rows.leases:
             raise DataDirError(f"key {key!r} has lease {lease:x}, which is not among the leases")

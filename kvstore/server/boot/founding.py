@@ -170,7 +170,7 @@ def _with_ids(founding: Founding, named: Mapping[str, Sequence[str]]) -> Identit
     for name, urls in named.items():
         member = Member(member_id(urls, founding.token, None), name, sorted(urls))
         if member.id in members:
-            raise ConfigError(f"member exists with identical ID {shown(member)}")
+            raise ConfigError(f"member exists with identical ID {format_member(member)}")
         if member.id == 0:
             raise ConfigError("cannot use 0 as member id")
         members[member.id] = member
@@ -181,7 +181,7 @@ def _with_ids(founding: Founding, named: Mapping[str, Sequence[str]]) -> Identit
     return Identity(own[0], cluster_id(ids), [members[each] for each in ids], founds=True)
 
 
-def shown(member: Member) -> str:
+def format_member(member: Member) -> str:
     """Return a member as etcd formats it in error texts."""
     return (
         f"&{{ID:{member.id:x} RaftAttributes:{{PeerURLs:{_shown_list(member.peer_urls)} "
@@ -303,5 +303,5 @@ def _shown_list(texts: Sequence[str]) -> str:
 
 
 def _shown_cluster(cluster: RemoteCluster) -> str:
-    members = " ".join(shown(each) for each in cluster.members)
+    members = " ".join(format_member(each) for each in cluster.members)
     return f"{{ClusterID:{cluster.cluster_id:x} Members:[{members}] RemovedMemberIDs:[]}}"

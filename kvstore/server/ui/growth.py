@@ -61,7 +61,7 @@ class Growth:
         span_s = (samples[-1].at_ms - samples[0].at_ms) / 1000
         return Forecast(span_s, round(slope * _DAY_MS), full_in_s)
 
-    def shown(self) -> list[tuple[float, int]]:
+    def graph_points(self) -> list[tuple[float, int]]:
         """Return up to SHOWN_MAX samples for a graph: seconds before the last one, bytes."""
         samples = list(self._samples)
         step = -(-len(samples) // SHOWN_MAX) or 1

@@ -147,7 +147,7 @@ class StatusPage:
         }
         forecast = history.growth.forecast(data["db"]["quota"])
         data["growth"] = {
-            "samples": history.growth.shown(),
+            "samples": history.growth.graph_points(),
             "forecast": None if forecast is None else forecast._asdict(),
         }
         data["sync_ms"] = history.sync_ms(sources.disk.wal.sync_seconds.bounds)

@@ -40,14 +40,14 @@ class AheadBlocks:
 
     def extend(self, used_bytes: int) -> None:
         """Reserve up to AHEAD_BYTES beyond used_bytes; `shortage` has the reason of a failure."""
-        wanted_bytes = used_bytes + AHEAD_BYTES
+        desired_bytes = used_bytes + AHEAD_BYTES
         try:
-            self._reserve(wanted_bytes)
+            self._reserve(desired_bytes)
         except OSError as error:
             has_bytes = free_bytes(self._path)
             self._is_refused = is_refused(error)
             if not self._is_refused or has_bytes < AHEAD_BYTES:
-                self._reserve_less(wanted_bytes)
+                self._reserve_less(desired_bytes)
                 self.shortage = (
                     f"cannot reserve {AHEAD_BYTES} bytes beyond the {used_bytes} in use of "
                     f"{self._path}: {error.strerror} ({has_bytes} bytes are free)"
@@ -68,10 +68,10 @@ class AheadBlocks:
         self._reserved_bytes = used_bytes
         self._reserve(used_bytes + STEP_BYTES)
 
-    def _reserve_less(self, wanted_bytes: int) -> None:
+    def _reserve_less(self, desired_bytes: int) -> None:
         """Reserve as many steps as there is space for."""
-        size_bytes = wanted_bytes - STEP_BYTES
-        while size_bytes > max(self._reserved_bytes, wanted_bytes - AHEAD_BYTES):
+        size_bytes = desired_bytes - STEP_BYTES
+        while size_bytes > max(self._reserved_bytes, desired_bytes - AHEAD_BYTES):
             with suppress(OSError):
                 self._reserve(size_bytes)
                 return

@@ -43,13 +43,13 @@ def page_of(data_path: Path, key: bytes, stored: bytes) -> int | None:
         with data_path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
             at = data.find(key + stored)  # in a leaf the value follows the key
             while at < 0:
-                found = data.find(stored, -at)
-                if found < 0:
+                position = data.find(stored, -at)
+                if position < 0:
                     return None
-                if found % PAGE_BYTES == _OVERFLOW_HEAD_BYTES:
-                    at = found
+                if position % PAGE_BYTES == _OVERFLOW_HEAD_BYTES:
+                    at = position
                 else:
-                    at = -(found + 1)
+                    at = -(position + 1)
     except (OSError, ValueError):
         return None
     return at // PAGE_BYTES

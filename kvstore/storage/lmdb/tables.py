@@ -133,18 +133,18 @@ class LmdbTables:
 
     def _stored(self, table: Table, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
         """Return keys and what is stored of them, checksums included."""
-        known: list[bytes] = keys if isinstance(keys, list) else list(keys)
+        key_list: list[bytes] = keys if isinstance(keys, list) else list(keys)
         get, db = self._get, self._dbs[table]
         try:
-            stored = [get(key, None, db) for key in known]
+            stored = [get(key, None, db) for key in key_list]
         except lmdb.BadValsizeError:  # an empty key
-            stored = [get(key, None, db) if key else None for key in known]
+            stored = [get(key, None, db) if key else None for key in key_list]
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
         if None in stored:
-            missing = known[stored.index(None)]
+            missing = key_list[stored.index(None)]
             raise CorruptionError(f"{self._path}: {BUCKETS[table].decode()} has no row {missing!r}")
-        return known, stored  # type: ignore[return-value]  # None was excluded, without a copy
+        return key_list, stored  # type: ignore[return-value]  # None was excluded, without a copy
 
     def scan(self, table: Table, start: bytes, end: bytes | None, limit: int) -> list[Row]:
         """Return up to limit rows with start <= key < end (end None: no bound), ascending."""
@@ -218,16 +218,16 @@ class LmdbTables:
     def delete(self, table: Table, key: bytes) -> bool:
         """Remove key; return whether it was there."""
         try:
-            found = self._delete(key, b"", self._dbs[table])
+            existed = self._delete(key, b"", self._dbs[table])
         except lmdb.BadValsizeError:
             return False
         except lmdb.Error as error:
             raise self._fatal("write", error) from error
-        if found:
+        if existed:
             self._pending_ops += 1
             if self._journal is not None:
                 self._journal.touch(table, key)
-        return found
+        return existed
 
     def delete_many(self, table: Table, keys: Iterable[bytes]) -> None:
         """Remove keys; missing ones are ignored."""

@@ -526,16 +526,16 @@ class Wal:
         hit("walAfterSync")
 
     @contextmanager
-    def _fatal(self, what: str, unless: frozenset[int] = frozenset()) -> Iterator[None]:
+    def _fatal(self, action: str, unless: frozenset[int] = frozenset()) -> Iterator[None]:
         """Make an error fatal; those whose numbers are in unless only end the block."""
         try:
             yield
         except OSError as error:
             if error.errno not in unless:
-                self._fail(what, error)
+                self._fail(action, error)
 
-    def _fail(self, what: str, error: OSError) -> NoReturn:
-        self._refusal = f"{what}: {error.strerror or error}"
+    def _fail(self, action: str, error: OSError) -> NoReturn:
+        self._refusal = f"{action}: {error.strerror or error}"
         raise StorageFatalError(self._refusal) from error
 
     def _refuse(self) -> NoReturn:

@@ -34,7 +34,7 @@ class DialTls(NamedTuple):
     key_file: str = ""
     trusted_ca_file: str = ""  # empty: the system's
     is_unverified: bool = False
-    is_wanted: bool = False  # for endpoints without a scheme; file names have the same effect
+    is_enabled: bool = False  # for endpoints without a scheme; file names have the same effect
 
 
 class DialPlan(NamedTuple):
@@ -50,7 +50,7 @@ def uses_tls(endpoint: str, tls: DialTls) -> bool:
     scheme = _split(endpoint)[0]
     if scheme:
         return scheme in {"https", "unixs"}
-    return tls.is_wanted or any((tls.cert_file, tls.trusted_ca_file, tls.is_unverified))
+    return tls.is_enabled or any((tls.cert_file, tls.trusted_ca_file, tls.is_unverified))
 
 
 def dial_plan(endpoint: str, tls: DialTls) -> DialPlan:

@@ -43,7 +43,7 @@ def test_without_flags_the_defaults_are_those_of_the_class() -> None:
 def test_every_way_to_write_a_flag(arguments: tuple[str, ...]) -> None:
     config = config_of(*arguments)
     assert (config.name, config.heartbeat_interval_ms) == ("a", 50)
-    assert config.given == {"name", "heartbeat-interval"}
+    assert config.set_flags == {"name", "heartbeat-interval"}
 
 
 def test_a_value_may_hold_anything() -> None:
@@ -99,7 +99,7 @@ def test_help_ends_the_reading(flag: str) -> None:
 def test_flags_of_long_ago_are_passed_over_with_a_warning() -> None:
     config = config_of("--name=a", "-force", "--snapshot=true")
     assert [warning for warning in config.warnings if "no longer supported" in warning]
-    assert config.given == {"name"}
+    assert config.set_flags == {"name"}
 
 
 # --- variables ---
@@ -108,7 +108,7 @@ def test_flags_of_long_ago_are_passed_over_with_a_warning() -> None:
 def test_a_variable_sets_a_flag() -> None:
     config = config_of(env={"ETCD_NAME": "a", "ETCD_UNSAFE_NO_FSYNC": "t", "PATH": "x"})
     assert (config.name, config.unsafe_no_fsync) == ("a", True)
-    assert config.given == {"name", "unsafe-no-fsync"}
+    assert config.set_flags == {"name", "unsafe-no-fsync"}
 
 
 def test_an_empty_variable_is_none() -> None:

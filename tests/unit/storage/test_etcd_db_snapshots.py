@@ -221,7 +221,7 @@ def test_a_client_that_takes_nothing_for_too_long_is_given_up(state: Path, tmp: 
     assert client.ends == {}
     now_ns += 1
     client.pump({1: BACKLOG_BYTES_MAX})
-    text = b"etcdserver: the client took nothing of the snapshot for 60 s"
+    text = b"etcdserver: the client read nothing of the snapshot for 60 s"
     assert client.ends == {1: (1, Code.DEADLINE_EXCEEDED, text)}
     streams.close()
 

@@ -211,7 +211,7 @@ REFUSALS: dict[str, tuple[Callable[[], Buckets], int, str]] = {
         0,
         r"clusterVersion is 3\.10\.0",
     ),
-    "no version": (lambda: _with_meta(b"storageVersion", b"\xff"), 0, "is no version"),
+    "no version": (lambda: _with_meta(b"storageVersion", b"\xff"), 0, "invalid version"),
     "unknown buckets": (
         lambda: {**sample(3), b"extra": [], b"zebra": [(b"k", b"v")]},
         0,

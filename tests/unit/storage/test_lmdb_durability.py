@@ -195,7 +195,7 @@ def test_a_failed_commit_is_fatal_and_final(tmp_path: Path) -> None:
         backend.start_defragment,
     ):
         with pytest.raises(
-            StorageFatalError, match=r"nothing more is accepted after: .*commit fail"
+            StorageFatalError, match=r"no call is accepted after a failure: .*commit fail"
         ):
             call()
     backend.close()

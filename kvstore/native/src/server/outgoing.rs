@@ -97,7 +97,7 @@ impl Queue {
         Err(Status::new(
             grpc::RESOURCE_EXHAUSTED,
             format!(
-                "kvstore: the reader of this stream is too slow: {waiting} bytes wait unsent, \
+                "kvstore: the reader of this stream is too slow: {waiting} bytes unsent, \
                  limit {limit}"
             ),
         ))
