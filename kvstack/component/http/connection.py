@@ -1,4 +1,4 @@
-"""One connection that is kept: requests go out and answers come in, one after another.
+"""One connection that is kept alive: requests and answers, one after another.
 
     connection = Connection(loop, socket, on_end)
     answer = await connection.exchange(request, AnswerReader(bytes_max))     one body each way
@@ -49,17 +49,19 @@ class Connection:
         self._socket: Final = sock
         self._on_end: Final = on_end
         self._reader: AnswerReader | None = None
-        self._waiter: asyncio.Future[None] | None = None  # of who waits for what comes
-        self._sender: asyncio.Future[None] | None = None  # of who waits until all is sent
+        self._waiter: asyncio.Future[None] | None = None  # waiter for received bytes
+        self._sender: asyncio.Future[None] | None = None  # waiter until all is sent
         self._unsent = memoryview(b"")
-        self._error: Exception | None = None  # of a streamed exchange: nothing more comes
-        self._send_error: OSError | None = None  # the other side takes no more; it may still answer
+        self._error: Exception | None = None  # of a streamed exchange: nothing more arrives
+        self._send_error: OSError | None = (
+            None  # the other side accepts no more; it may still answer
+        )
         self._is_streamed = False
         self._is_complete = False  # the answer of a streamed exchange
         self._is_paused = False
         self._is_open = True
         self.uses = 0
-        """How many answers have come."""
+        """The number of answers received."""
         loop.add_reader(sock, self._on_readable)
 
     @property
@@ -68,9 +70,9 @@ class Connection:
         return self._is_open and self._waiter is None and self._reader is None
 
     def is_alive(self) -> bool:
-        """Whether another request may be sent, as the socket tells now."""
+        """Return whether another request may be sent, after a look at the socket."""
         if self.is_usable:
-            self._on_readable()  # an end that has come and was not seen yet
+            self._on_readable()  # an end that has arrived and was not seen yet
         return self.is_usable
 
     async def exchange(self, request: bytes, reader: AnswerReader) -> HttpAnswer:
@@ -88,14 +90,14 @@ class Connection:
             is_done = True
         finally:
             self._waiter = self._reader = None
-            # Whatever was cut short may still come, or still be read.
+            # The rest of a cancelled exchange may still arrive.
             if not is_done or reader.is_last or self._unsent:
                 self.close()
         self.uses += 1
         return reader.answer
 
     def close(self) -> None:
-        """Close the connection, unless it is closed; who waits for an answer gets ClosedError."""
+        """Close the connection, unless it is closed; the waiter for an answer gets ClosedError."""
         if not self._is_open:
             return
         self._is_open = False
@@ -111,7 +113,7 @@ class Connection:
     # Bodies in pieces.
 
     def begin(self, head: bytes, reader: AnswerReader) -> None:
-        """Send the head of a request, and what there is of its body; read by a streamed reader."""
+        """Send the head of a request, and the first part of its body, for a streamed reader."""
         assert self._reader is None, "one request at a time"
         if not self._is_open:
             raise ClosedError("the connection is closed")
@@ -121,7 +123,7 @@ class Connection:
         self._send()
 
     async def send(self, piece: bytes) -> None:
-        """Send more; return once the socket has taken it. Raises OSError."""
+        """Send more of the body; return once the socket has taken it. Raises OSError."""
         if not self._is_open:
             raise ClosedError("the connection is closed")
         if self._send_error is not None:
@@ -131,12 +133,12 @@ class Connection:
         if self._unsent:
             if self._sender is None:
                 self._sender = self._loop.create_future()
-            await asyncio.shield(self._sender)  # of all who send
+            await asyncio.shield(self._sender)  # shared by all senders
         if self._send_error is not None:
             raise self._send_error
 
     async def head(self) -> HttpAnswer:
-        """Return the head of the answer, once it is there; raises AnswerError and OSError."""
+        """Wait for the head of the answer; raises AnswerError and OSError."""
         reader = self._reader
         assert reader is not None
         while not reader.answer.code:
@@ -144,7 +146,7 @@ class Connection:
         return reader.answer
 
     async def read(self) -> bytes:
-        """Return what comes of the body; empty at its end. Raises AnswerError and OSError."""
+        """Return the next bytes of the body; empty at its end. Raises AnswerError and OSError."""
         reader = self._reader
         if reader is None:
             return b""
@@ -161,12 +163,12 @@ class Connection:
         return piece
 
     def finish(self) -> None:
-        """Take note that nobody reads on."""
+        """Note that the reader has stopped."""
         if self._is_complete and self._reader is not None and not self._reader.body_bytes:
             self._end()
 
     def break_off(self, error: Exception) -> None:
-        """The rest of the request cannot be sent: who reads the answer gets this error.
+        """Handle a failure to send the rest of the request: the reader gets this error.
 
         An error of the connection itself lets an answer that has come already be read.
         """
@@ -176,7 +178,7 @@ class Connection:
         self.close()
 
     def _end(self) -> None:
-        """Take note that a streamed answer was read to its end."""
+        """Note that a streamed answer was read to its end."""
         reader, self._reader = self._reader, None
         is_last = reader is None or reader.is_last
         self._is_streamed = self._is_complete = False
@@ -185,7 +187,7 @@ class Connection:
             self.close()
 
     async def _more(self) -> None:
-        """Wait until more has come; raises what went wrong."""
+        """Wait until more has arrived; raises the error of the connection."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
@@ -197,7 +199,7 @@ class Connection:
     # The socket.
 
     def _send(self) -> None:
-        """Send what there is, and go on when more can be sent."""
+        """Send the unsent bytes, and continue when the socket accepts more."""
         try:
             while self._unsent:
                 self._unsent = self._unsent[self._socket.send(self._unsent) :]
@@ -234,16 +236,14 @@ class Connection:
                 return
 
     def _has_more(self) -> bool:
-        """Return whether bytes wait in TLS, of which the socket tells nothing."""
+        """Return whether TLS holds unread bytes, which the socket does not report."""
         sock = self._socket
         return self._is_open and isinstance(sock, ssl.SSLSocket) and sock.pending() > 0
 
     def _take(self, data: bytes) -> bool:
         """Take what was read; return whether to read on."""
         reader = self._reader
-        if (
-            reader is None or self._is_complete
-        ):  # nothing was asked: the end, or what answers nothing
+        if reader is None or self._is_complete:  # without a request: the end, or unexpected bytes
             self._on_unasked()
             return False
         if not data and not reader.has_begun:
@@ -275,11 +275,11 @@ class Connection:
         return not is_complete
 
     def _on_unasked(self) -> None:
-        """The other side has closed the connection, or says what nobody asked."""
+        """Handle the end of the connection, or bytes without a request."""
         if self._reader is not None and self._reader.answer.code == SWITCHING:
-            self._loop.remove_reader(self._socket)  # it may still want to be told
+            self._loop.remove_reader(self._socket)  # the close must still be answered
         else:
-            self.close()  # what has come of an answer can still be read
+            self.close()  # the received part of an answer can still be read
 
     def _fail(self, error: Exception) -> None:
         if self._reader is None and self._waiter is None:

@@ -1,4 +1,4 @@
-"""Addresses to listen on: parsing them, and the reasons why one cannot be used.
+"""Addresses to listen on: parsing, and the reasons why one cannot be used.
 
     "http://localhost:2379" ──► TcpAddress("127.0.0.1", 2379, secure=False)
     "unixs:///run/kv.sock"  ──► UnixAddress("/run/kv.sock", secure=True)
@@ -22,7 +22,7 @@ def is_secure(url: str) -> bool:
 
 
 class TcpAddress(NamedTuple):
-    """Where to listen."""
+    """A TCP address to listen on."""
 
     host: str  # a name or an address; IPv6 without brackets
     port: int  # 0: any
@@ -35,7 +35,7 @@ class TcpAddress(NamedTuple):
 
 
 class UnixAddress(NamedTuple):
-    """Which unix socket to listen on."""
+    """A unix socket to listen on."""
 
     path: str
     secure: bool  # unixs

@@ -1,10 +1,10 @@
-"""The limit of open files: raised for the servers, not for what they start.
+"""The limit of open files: raised for the servers, not for the programs that they start.
 
     soft 1024, hard 524288  ──raise_limit()──► soft 524288
                             original_limit() ► 1024        for programs of others, as in containers
 
 A program that was built for `select()` fails with descriptors above 1023, and some close every
-number up to the limit when they start. So whoever starts such programs gives them the limit that
+number up to the limit when they start. So code that starts such programs gives them the limit that
 this process was started with, as Go's runtime does. Listeners leave RESERVE descriptors to the rest
 of the process.
 """
@@ -43,7 +43,7 @@ def original_limit() -> int:
 
 
 class Descriptors:
-    """How many descriptors the process has left, for those who accept connections.
+    """Checks how many descriptors the process has left, for code that accepts connections.
 
     A new descriptor gets the lowest free number, so there are enough as long as no number of a
     connection lies in the reserve. From then on descriptors are counted, at intervals. Of a limit
@@ -84,7 +84,7 @@ class Descriptors:
 
 
 def is_silent(connection: socket.socket) -> bool:
-    """Return whether nothing has arrived that waits to be read."""
+    """Return whether the socket has no unread bytes."""
     poll = select.poll()
     try:
         poll.register(connection, select.POLLIN)

@@ -26,7 +26,7 @@ _OPERATORS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_
 
 
 def is_set_by_operator(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment says what the allocator is to keep."""
+    """Return whether the environment configures the allocator."""
     return any(name in environment for name in _OPERATORS)
 
 
