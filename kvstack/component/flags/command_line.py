@@ -115,13 +115,13 @@ def _split(argument: str, table: FlagTable) -> tuple[Flag, str | None, str]:
         flag = table.by_name.get(name.replace("_", "-"))
         if flag is None:
             raise UsageError(f"unknown flag: --{name}")
-        return flag, text if equals else None, table.shown(flag)
+        return flag, text if equals else None, table.display_name(flag)
     letter, text = argument[1], argument[2:]
     flag = table.by_name.get(table.short.get(letter, ""))
     if flag is None:
         quoted = quote(letter).replace('"', "'")
         raise UsageError(f"unknown shorthand flag: {quoted} in {argument}")
-    return flag, text.removeprefix("=") if text else None, table.shown(flag)
+    return flag, text.removeprefix("=") if text else None, table.display_name(flag)
 
 
 def _set(line: CommandLine, flag: Flag, text: str, name_in_errors: str) -> None:
@@ -234,4 +234,4 @@ def _flag_help(flag: Flag, table: FlagTable) -> str:
         told = "accepted, has no effect here"
     elif flag.effect is Effect.REFUSED:
         told = f"not supported: {flag.help}"
-    return f"  {table.shown(flag)}\n      {told}{default}"
+    return f"  {table.display_name(flag)}\n      {told}{default}"

@@ -70,7 +70,7 @@ class FlagTable:
         self.short: Final = short
         self.by_name: Final = {flag.name: flag for flag in flags}
 
-    def shown(self, flag: Flag) -> str:
+    def display_name(self, flag: Flag) -> str:
         """Return the name of a flag in errors and help: `-v, --v`."""
         short = next((letter for letter, name in self.short.items() if name == flag.name), "")
         return f"-{short}, --{flag.name}" if short else f"--{flag.name}"

@@ -111,7 +111,7 @@ class HttpClient:
         self, key: _Key, request: bytes, bytes_max: int, *, is_head: bool
     ) -> HttpAnswer:
         while True:
-            connection = self._kept(key) or await self._opened(key)
+            connection = self._take_idle(key) or await self._opened(key)
             is_kept = connection.uses > 0
             reader = AnswerReader(bytes_max, is_head=is_head)
             try:
@@ -186,12 +186,12 @@ class HttpClient:
         whole = f"http://{site.host_header}{site.target}"
         return whole, site.host_header, lines + self._proxy.head
 
-    def _kept(self, key: _Key) -> Connection | None:
+    def _take_idle(self, key: _Key) -> Connection | None:
         idle = self._idle.get(key)
         return idle.pop().connection if idle else None
 
     def _alive(self, key: _Key) -> Connection | None:
-        while (found := self._kept(key)) is not None:
+        while (found := self._take_idle(key)) is not None:
             if found.is_alive():
                 return found
         return None

@@ -61,7 +61,7 @@ class Answer:
         "call",
         "is_disconnected",
         "is_endless",
-        "is_told_to_close",
+        "is_ending",
         "on_written",
         "state",
         "waiting",
@@ -79,7 +79,7 @@ class Answer:
         self.state = State.NONE
         self.is_endless = False
         self.is_disconnected = False  # the client is
-        self.is_told_to_close = False
+        self.is_ending = False
         self.on_written: Callable[[], None] | None = None  # see when_written
         self.waiting: Waiting | None = None  # runs the rest of the handler, once it has waited
 
@@ -200,7 +200,7 @@ class Answer:
 
     async def closing(self) -> None:
         """Wait until the server ends its endless answers; cancelled if the client disconnects."""
-        if not self.is_told_to_close:
+        if not self.is_ending:
             self._closing = asyncio.get_running_loop().create_future()
             try:
                 await self._closing
@@ -253,7 +253,7 @@ class Answer:
 
     def close(self) -> None:
         """Ask the handler to end an endless answer."""
-        self.is_told_to_close = True
+        self.is_ending = True
         if self._closing is not None:
             if not self._closing.done():
                 self._closing.set_result(None)
