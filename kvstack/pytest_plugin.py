@@ -128,7 +128,7 @@ def kvstack_prepare(
 
 @pytest.fixture(scope="session")
 def kvstack_prepared() -> "Rows | Contents | str | Path":
-    """To be overridden: the objects that `kvstack_fork` begins with.
+    """Override this fixture: the objects that `kvstack_fork` starts with.
 
     `rows()` of a cluster, the `Contents` of one, or a source as `kvstack fork` takes it: a packed
     file, a snapshot, a directory of manifests, `context:NAME`.

@@ -1,4 +1,4 @@
-"""What can go wrong with an expression: it does not compile, or its evaluation fails.
+"""The errors of an expression: it does not compile, or its evaluation fails.
 
 shown("foo", [Issue(0, "undeclared reference to 'foo' (in container '')")])
 → ERROR: <input>:1:1: undeclared reference to 'foo' (in container '')
@@ -17,7 +17,7 @@ class Issue(NamedTuple):
     """One error of compilation."""
 
     offset: int
-    """Of the character it is about; negative: of none."""
+    """The offset of the character it is about; negative: none."""
     message: str
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with the expressions of a policy for the kinds of objects that it is asked about.
+"""Type errors in the expressions of a policy, for the kinds of objects that it matches.
 
     typed = built_in(table.type_of(kind)) or custom(schema)
     type_warnings(policy["spec"], [("apps/v1, Kind=Deployment", typed)])
@@ -96,7 +96,7 @@ def _typed_scope(declared: Declared, typed: Typed, params: Typed | None) -> Scop
 
 
 class _Structs(Mapping[str, Mapping[str, Type]]):
-    """Several tables of types as one; what they say of a type is asked for late."""
+    """Several tables of types as one; types are looked up at their first use."""
 
     def __init__(self, tables: Sequence[Mapping[str, Mapping[str, Type]]]) -> None:
         self._tables = tables

@@ -1,4 +1,4 @@
-"""Which nodes a pod may be on, one node at a time: selectors, required affinity, taints. Pure."""
+"""Whether a node allows a pod: node selectors, required affinity, taints."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias

@@ -50,7 +50,7 @@ _BINARY_NAMES: Final = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXE
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity; the message is upstream's."""
+    """The text is not a quantity; the message is upstream's."""
 
 
 _BAD_FORM: Final = (
@@ -61,7 +61,7 @@ _BAD_SUFFIX: Final = "unable to parse quantity's suffix"
 
 
 class Quantity:
-    """An exact number and how it is written; never changes."""
+    """An exact number and its format; immutable."""
 
     __slots__ = ("_text", "form", "is_large", "scale", "unscaled")
 

@@ -4,7 +4,7 @@
     exceeds({"cpu": "2"}, {"cpu": "1"})                    → ["cpu"]
 
 Values are texts of quantities and are given back as canonical texts, in the order of the first
-list and then of the second. Whoever computes with the same lists often keeps `Quantity` objects.
+list and then of the second. Code that often computes with the same lists keeps `Quantity` objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping

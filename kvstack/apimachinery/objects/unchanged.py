@@ -5,7 +5,7 @@
 
     check = watched(live, "the stored object")
     …
-    check()                                   raises ChangedError if somebody changed it
+    check()                                   raises ChangedError if it was changed
 
 Objects are plain dicts and lists, and copies of an object share their inner parts: whoever changes
 such a part changes what is stored, kept in a cache or compared with later. The check writes a value
@@ -28,11 +28,11 @@ VARIABLE: Final = "KVSTACK_CHECK_UNCHANGED"
 IS_CHECKED: Final = bool(os.environ.get(VARIABLE))
 
 found: Final[list[str]] = []
-"""What was found in this process; tests fail if it is not empty, whoever caught the error."""
+"""The changes detected in this process; tests fail if it is not empty."""
 
 
 class ChangedError(AssertionError):
-    """A value was changed that may not be; the text says which and where."""
+    """A shared value was changed; the text names it and the path."""
 
 
 def keeps(*positions: int) -> Callable[[Callable[P, R]], Callable[P, R]]:

@@ -35,7 +35,7 @@ def scopes_of(quota: Obj) -> list[Scope]:
 
 
 def is_in_none(_scope: Scope, _obj: Obj) -> bool:
-    """Tell that an object without scopes is in none."""
+    """Return False: an object without scopes is in none."""
     return False
 
 
@@ -62,7 +62,7 @@ def is_claim_in(scope: Scope, claim: Obj) -> bool:
 
 
 def is_terminating(pod: Obj) -> bool:
-    """Return whether a pod ends by itself."""
+    """Return whether a pod has a deadline (scope Terminating)."""
     seconds = (pod.get("spec") or {}).get("activeDeadlineSeconds")
     return seconds is not None and seconds >= 0
 

@@ -1,4 +1,4 @@
-"""What one object uses of the resources that quotas limit.
+"""The usage of one object in the resources that quotas limit.
 
     measure_of(GroupResource("", "services")).usage(service, now)
     → {"services": "1", "count/services": "1", "services.nodeports": "2", …}
@@ -74,7 +74,7 @@ def _no_demands(_names: Iterable[str], _obj: Obj) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """How one resource is measured."""
+    """The function that measures one resource."""
 
     names: Callable[[Sequence[str]], list[str]]
     """Return those of a quota's names that it is about."""

@@ -13,7 +13,7 @@ fields are dropped, zero values that Go leaves out are gone and those it always 
 (`"strategy":{}`, `"containers":null`), fields are in the order of the structs. Defaults of kinds
 come after that.
 
-Until Go writes, it tells a list or map that was given empty from an absent one: `decode_as_given`
+Before Go writes, it distinguishes an empty list or map from an absent one: `decode_as_given`
 keeps those that it would not write, and `without_empty` takes them out.
 """
 
@@ -47,7 +47,7 @@ class DecodedWithEmpty(NamedTuple):
     unknown: list[str]
     """As in Decoded."""
     has_empty: bool
-    """Whether there are any that Go would not write."""
+    """Whether there are empty values that Go would not write."""
 
 
 def decode(value: object, type_: Type) -> Decoded:

@@ -1,9 +1,9 @@
-"""What becomes of an object by being stored: empty lists and maps that are always written are null.
+"""The form of an object after it was stored: empty lists and maps that are always written are null.
 
     as_stored({"rules": [], "metadata": {}}, cluster_role)   → {"rules": None, "metadata": {}}
 
-Kubernetes stores built-in kinds as protobuf, which does not tell an empty list from none, and
-answers writes with what it stored. Kinds that are stored as JSON keep theirs.
+Kubernetes stores built-in kinds as protobuf, which does not distinguish an empty list from none,
+and answers writes with what it stored. Kinds that are stored as JSON keep theirs.
 
     without_empty({"spec": {"policies": []}}, autoscaler)   → {"spec": {}}
 

@@ -9,7 +9,7 @@ steers by members of its own:
 
     $patch: replace | delete           of an object, or of an item of a merged list
     $retainKeys: [a, b]                members the object may keep
-    $deleteFromPrimitiveList/F: [x]    values to be taken out of the list F
+    $deleteFromPrimitiveList/F: [x]    values to be removed from the list F
     $setElementOrder/F: [...]          the order the list F is to have
 
 Merging takes the patch apart; refusals quote what is left of it. Where upstream panics (items of a
@@ -53,7 +53,7 @@ _SCALAR_KINDS: Final = {
 
 
 class Patched(NamedTuple):
-    """What a patch made of an object."""
+    """The result of a patch."""
 
     obj: Obj
     """The object before decoding: it may hold fields its type does not know, and wrong types."""
@@ -68,7 +68,7 @@ def apply(obj: Obj, patch: Obj, type_: Type) -> Patched:
 
 
 def _merge_map(original: Obj, patch: Obj, type_: Type) -> Obj:
-    """Merge an object of a patch into the original and return it, or what takes its place."""
+    """Merge an object of a patch into the original; return the result, or its replacement."""
     if DIRECTIVE in patch:
         directive = patch[DIRECTIVE]
         if directive == "replace":
@@ -288,7 +288,7 @@ def _merge_ordered(original: Obj, patch: Obj, directive: str, type_: Type) -> No
 
 
 def _check_order(changes: Items, order: Items, key: str) -> None:
-    """Check that the items of a patch stand in the order it asks for."""
+    """Check that the items of a patch are in the order that it requests."""
     if not order or not changes:
         return
     identity = _key_identity(key) if key else _identity
@@ -364,7 +364,7 @@ def _sorted_by(items: Items, ranks: Sequence[int]) -> Items:
 
 
 def _identity(value: Json) -> object:
-    """Return what tells scalars apart: 1, 1.0 and true are different; raises ApiError."""
+    """Return a key that distinguishes scalars: 1, 1.0 and true differ; raises ApiError."""
     if isinstance(value, (dict, list)):
         raise _bad_format("primitive list")
     return (type(value), value)

@@ -1,4 +1,4 @@
-"""What calls may cost, by function and overload, from how large their arguments are.
+"""Cost estimates of calls, by function and overload, from the sizes of their arguments.
 
 call_estimate("join", "list_join_string", target, [separator])   → Estimated(cost, size)
 """
@@ -30,7 +30,7 @@ class Operand(NamedTuple):
     sizes: Sizes
 
     def item_size(self) -> Range | None:
-        """Return how large the items of a list are; None: it is no list."""
+        """Return the sizes of the items of a list; None if it is not a list."""
         if not self.type.parameters:
             return None
         path = (*self.path, "@items") if self.path else ()
@@ -39,12 +39,12 @@ class Operand(NamedTuple):
 
 
 class Estimated(NamedTuple):
-    """What a call costs besides its arguments, and how large its result is."""
+    """The cost of a call besides its arguments, and the size of its result."""
 
     cost: Range
     size: Range | None = None
     covers_arguments: bool = False
-    """Whether the cost of the arguments is in it."""
+    """Whether the cost includes that of the arguments."""
 
 
 _Function: TypeAlias = Callable[[Operand | None, Sequence[Operand]], Estimated | None]

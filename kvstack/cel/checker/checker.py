@@ -143,7 +143,7 @@ class _Checker:
         return BOOL if node.is_test else substituted(self.mapping, found)
 
     def _settle(self, node: Node) -> None:
-        """Note a type on what is part of a name, which is not looked at by itself."""
+        """Note a type on a part of a qualified name, which is not checked separately."""
         for each in walk(node):
             each.type = DYN
 
@@ -259,7 +259,7 @@ class _Checker:
         return self._unwrapped(entry.value, found) if entry.is_optional else found
 
     def _unwrapped(self, node: Node, found: Type) -> Type:
-        """Return the type of a value that may be absent, as it is if it is there."""
+        """Return the type of an optional value without the optional."""
         if found.is_optional:
             return found.parameters[0]
         if found is not DYN:
@@ -355,7 +355,7 @@ class _Checker:
 
 
 def _qualified(node: Node) -> str:
-    """Return the name that an expression of dots spells; empty: it is none."""
+    """Return the qualified name of an expression of selections; empty if it is not one."""
     names: list[str] = []
     while isinstance(node, Select) and not node.is_test:
         names.append(node.field)

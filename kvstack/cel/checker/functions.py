@@ -20,10 +20,10 @@ class Overload(NamedTuple):
     identifier: str
     is_member: bool
     arguments: tuple[Type, ...]
-    """Of a member the target first."""
+    """The parameters; for a member function the target first."""
     result: Type
     parameters: tuple[Type, ...]
-    """What stands for types."""
+    """The type parameters."""
 
 
 Functions: TypeAlias = Mapping[str, tuple[Overload, ...]]

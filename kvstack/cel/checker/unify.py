@@ -1,6 +1,6 @@
-"""Whether a value of one type may stand where another type is wanted.
+"""Whether a value of one type may be used where another type is expected.
 
-Parameters of functions stand for types: what each stands for is found out on the way and kept in a
+Type parameters of functions are resolved on the way and kept in a
 dict. A trial that fails must not leave anything there, so trials work on a copy.
 """
 
@@ -21,7 +21,7 @@ from kvstack.cel.checker.types import (
 )
 
 Mapping: TypeAlias = dict[Type, Type]
-"""What parameters stand for."""
+"""The types of type parameters."""
 
 
 def are_assignable(mapping: Mapping, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
@@ -85,7 +85,7 @@ def _assignable(mapping: Mapping, one: Type, other: Type) -> bool:
 
 
 def _substitutes(mapping: Mapping, value: Type, param: Type) -> tuple[bool, bool]:
-    """Return whether the parameter may stand for the type, and whether it is known already."""
+    """Return whether the parameter may be the type, and whether it is resolved already."""
     if value is param:
         return True, True
     known = mapping.get(param)

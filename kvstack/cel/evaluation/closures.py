@@ -27,7 +27,7 @@ def constant(value: Any, cost: int = 0) -> Run:  # noqa: ANN401
 
 
 def constant_list(values: list[Any]) -> Run:
-    """Return a list of constants; nobody may change it."""
+    """Return a list of constants, which must not be changed."""
     return lambda _frame: values
 
 

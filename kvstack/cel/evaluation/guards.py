@@ -1,4 +1,4 @@
-"""Whether a value is of the type that an overload takes; asked where nothing was known of it."""
+"""Run-time checks that a value has the type of an overload, where it is not known statically."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -18,7 +18,7 @@ _NAMES: Final = {
 
 
 def guard_of(wanted: Type) -> Guard | None:
-    """Return what tells values of a type; None: every value is one."""
+    """Return a function that recognizes values of a type; None: every value is one."""
     if wanted.kind in {PARAM, DYN_KIND}:
         return None
     if wanted.kind == LIST:

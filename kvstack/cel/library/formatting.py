@@ -1,6 +1,6 @@
 """`"%s has %d".format(["a", 1])`: texts with values in them.
 
-`check_format` finds what is wrong with a call whose text and list stand in the expression.
+`check_format` finds the errors of a call whose format and list are literals.
 """
 
 import math
@@ -24,10 +24,10 @@ _LISTED: Final = (
 
 
 class _Clause(NamedTuple):
-    """What a letter after the percent sign asks for."""
+    """The formatter of a letter after the percent sign."""
 
     told: str
-    """What is said of a value of another type."""
+    """The error for a value of another type."""
     types: frozenset[str]
     """Names of types that expressions may give."""
 

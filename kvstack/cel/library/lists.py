@@ -53,7 +53,7 @@ FUNCTIONS: Final[Functions] = merged(
 INCLUDES: Final[Functions] = declared("""
     includes: dyn.(dyn) -> bool @ list_includes_dyn_dyn
 """)
-"""What came with the newest version."""
+"""Functions of the newest version."""
 OPTIONALS: Final[Functions] = declared("""
     optional.of: (V) -> optional(V) @ optional_of
     optional.ofNonZeroValue: (V) -> optional(V) @ optional_ofNonZeroValue

@@ -74,7 +74,7 @@ class Cidr(NamedTuple):
 
 
 class _AddressError(CelError):
-    """A text that is no address."""
+    """The text is not an address."""
 
 
 def _text(ip: Ip) -> str:

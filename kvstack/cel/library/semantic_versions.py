@@ -29,7 +29,7 @@ _PARTS: Final = ("major", "minor", "patch")
 
 
 class Semver:
-    """A version; what stands after a plus does not count."""
+    """A version; the build metadata after a plus is ignored."""
 
     __slots__ = ("before", "numbers")
 

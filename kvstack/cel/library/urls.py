@@ -23,7 +23,7 @@ FUNCTIONS: Final[Functions] = declared("""
 """)
 
 _PATH_SAFE: Final = "/$&+,:;=@!'()*[]"
-"""What may stand in a path unescaped."""
+"""Characters that may be unescaped in a path."""
 
 
 class UrlValue:
@@ -111,7 +111,7 @@ def _query(url: UrlValue) -> dict[str, list[str]]:
         try:
             found.setdefault(_unescaped(name), []).append(_unescaped(value))
         except ValueError:
-            continue  # what is no pair does not count
+            continue  # parts that are not pairs are ignored
     return found
 
 

@@ -1,4 +1,4 @@
-"""What a schema says of the values that expressions work on.
+"""The types that a schema declares for the values of expressions.
 
     declared = declare(schema, is_resource=True)
     declared.type               struct, list(string), …: what the checker sees
@@ -40,7 +40,7 @@ Schema: TypeAlias = dict[str, Any]
 Wrap: TypeAlias = Callable[[Any], Any]
 
 REQUEST_BYTES_MAX: Final = 3 * 1024 * 1024
-"""Of a request; what is larger cannot come."""
+"""The largest request, which bounds the size of values."""
 _NAME_MAX: Final = 253
 _TEXT_MAX: Final = REQUEST_BYTES_MAX - 2
 _TIME_FORMATS: Final = {"duration": (DURATION, 32, 3), "date": (TIMESTAMP, 12, 12)}
@@ -72,7 +72,7 @@ class Declared:
         self.min_size = min_size
         self.items = items
         self.fields = fields
-        """By their escaped names; None: it has none."""
+        """The fields by their escaped names; None: it has none."""
         self.keys = _KEY if type_.kind == "map" else None
 
     def structs(self) -> dict[str, dict[str, Type]]:
@@ -106,7 +106,7 @@ class Declared:
 
     @property
     def cardinality(self) -> int:
-        """How many values there may be in a request at most."""
+        """The maximum number of values in a request."""
         return REQUEST_BYTES_MAX // (self.min_size + 1)
 
 
@@ -118,7 +118,7 @@ _KEY: Final = Declared(STRING, _plain)
 
 
 def declare(schema: Schema, *, is_resource: bool, name: str = "selfType") -> Declared | None:
-    """Return what a schema says; None: expressions cannot see its values.
+    """Return the declaration of a schema; None: expressions cannot see its values.
 
     name: of the type, if it has fields.
     """

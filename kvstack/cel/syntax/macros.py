@@ -1,4 +1,4 @@
-"""Calls that stand for other expressions.
+"""Macros: calls that expand to other expressions.
 
 has(a.b)             whether a has a field b
 all exists exists_one existsOne map filter      with one variable, and but for the last two with two

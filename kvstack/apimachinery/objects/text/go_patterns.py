@@ -30,7 +30,7 @@ _OPTIONS.log_errors = False
 
 
 class PatternError(ValueError):
-    """A text is no pattern; the message is Go's."""
+    """The text is not a valid pattern; the message is Go's."""
 
 
 class Pattern(Protocol):

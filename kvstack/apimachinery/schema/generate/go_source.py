@@ -72,7 +72,7 @@ class GoPackage:
     path: str
     types: dict[str, GoType] = field(default_factory=dict)
     constants: list[GoConstant] = field(default_factory=list)
-    """Those that are texts or stand for other constants."""
+    """Constants that are texts or refer to other constants."""
 
 
 def read_package(path: str, files: Iterable[Path]) -> GoPackage:
@@ -150,7 +150,7 @@ def _fields(rest: Iterator[str]) -> Iterator[GoField]:
         if match and not match[2].endswith("{"):
             for name in match[1].split(", "):
                 yield GoField(name, match[2], _tags(match[3]))
-        elif line[1:2].isupper():  # what is not exported is nobody else's
+        elif line[1:2].isupper():  # unexported names are used in their package only
             raise ValueError(f"cannot read the field {raw!r}")
 
 

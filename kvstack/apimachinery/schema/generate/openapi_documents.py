@@ -1,4 +1,4 @@
-"""Reading the OpenAPI v3 documents of a release, and what a schema says beyond its Go type."""
+"""Reads the OpenAPI v3 documents of a release, and what a schema adds to its Go type."""
 
 import json
 from pathlib import Path

@@ -162,7 +162,9 @@ def _value(constant: GoConstant, package: GoPackage, find_package: FindPackage) 
     home = find_package(path) if path else package
     other = next((each for each in home.constants if each.name == name), None)
     if other is None:
-        raise ValueError(f"{package.path}.{constant.name} is {constant.same_as}, which is no text")
+        raise ValueError(
+            f"{package.path}.{constant.name} is {constant.same_as}, which is not a string"
+        )
     return _value(other, home, find_package)
 
 

@@ -78,7 +78,7 @@ def json_yaml_protobuf(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def group_words(group: str) -> str:
-    """Return a group as it stands in operation ids: `RbacAuthorization`, `Core`."""
+    """Return a group's name in operation ids: `RbacAuthorization`, `Core`."""
     name = group.removesuffix(".k8s.io") or "core"
     return "".join(f"{part[0].upper()}{part[1:]}" for part in name.split("."))
 

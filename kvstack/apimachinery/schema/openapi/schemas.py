@@ -1,7 +1,7 @@
 """The schemas of types, as components of an OpenAPI v3 document.
 
 A struct becomes an object with its properties; what refers to one is a `$ref`, or an `allOf` of one
-where a description or default stands beside it. Types that have a form of their own in JSON (times,
+where it has a description or default. Types that have a form of their own in JSON (times,
 quantities) are components, too.
 """
 
