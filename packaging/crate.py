@@ -60,7 +60,7 @@ def build(target: Path) -> str:
 def _write_licenses(file: Path, environment: dict[str, str]) -> str:
     """Write the licences of the crates in the library; return the error, or an empty text."""
     try:
-        made = subprocess.run(
+        completed = subprocess.run(
             ["sh", str(LICENSES_OF_CRATES)],  # noqa: S607 - at build time
             check=True,
             cwd=CRATE,
@@ -69,7 +69,7 @@ def _write_licenses(file: Path, environment: dict[str, str]) -> str:
         )
     except (OSError, subprocess.CalledProcessError) as error:
         return str(error)
-    file.write_bytes(made.stdout)
+    file.write_bytes(completed.stdout)
     return ""
 
 

@@ -40,14 +40,14 @@ def main() -> int:
 
 def needs(wheel: Path) -> dict[str, set[str]]:
     """Return the libraries of a wheel, and which ones each of them needs."""
-    found = {}
+    libraries = {}
     with ZipFile(wheel) as archive:
         for name in archive.namelist():
             if name.endswith(".so"):
                 dynamic = ELFFile(io.BytesIO(archive.read(name))).get_section_by_name(".dynamic")
                 tags = dynamic.iter_tags("DT_NEEDED") if dynamic else ()
-                found[name] = {tag.needed for tag in tags}
-    return found
+                libraries[name] = {tag.needed for tag in tags}
+    return libraries
 
 
 if __name__ == "__main__":

@@ -213,12 +213,12 @@ def compile_in(scope: Scope, text: str, returns: tuple[Type, ...] | None = None)
         return Compiled(None, f"program instantiation failed: {error}", is_internal=True)
 
 
-def wrong_type(found: Type, wanted: tuple[Type, ...]) -> str:
+def wrong_type(actual: Type, expected: tuple[Type, ...]) -> str:
     """Return the error for an expression with a wrong result type."""
-    if len(wanted) == 1:
-        return f"must evaluate to {_name(wanted[0])} but got {_name(found)}"
-    names = " ".join(map(_name, wanted))
-    return f"must evaluate to one of [{names}] but got {_name(found)}"
+    if len(expected) == 1:
+        return f"must evaluate to {_name(expected[0])} but got {_name(actual)}"
+    names = " ".join(map(_name, expected))
+    return f"must evaluate to one of [{names}] but got {_name(actual)}"
 
 
 def _name(type_: Type) -> str:

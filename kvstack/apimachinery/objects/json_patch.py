@@ -55,7 +55,7 @@ class JsonPatchError(ValueError):
 def parse(data: bytes, *, is_strict: bool = True) -> tuple[Patch, list[str]]:
     """Return the operations of a text, and what strict reading finds; raises ApiError.
 
-    is_strict: whether unknown members and members that stand twice are looked for, and all members
+    is_strict: whether unknown and repeated members are reported, and all members
     must be of the right type.
     """
     prefix = "error decoding patch: " if is_strict else ""
@@ -77,7 +77,7 @@ def parse(data: bytes, *, is_strict: bool = True) -> tuple[Patch, list[str]]:
 
 
 def apply(document: Json, patch: Patch) -> Json:
-    """Return the patched document; the one given stays as it is; raises JsonPatchError."""
+    """Return the patched document; the argument is unchanged; raises JsonPatchError."""
     application = _Application(copied(document))
     try:
         for operation in patch:
@@ -109,12 +109,12 @@ def _check_texts(patch: Patch, prefix: str) -> None:
                 raise _wrong_type(prefix, value, f"struct field jsonPatchOp.{name} of type string")
 
 
-def _wrong_type(prefix: str, value: Json, place: str) -> Exception:
-    return bad_request(f"{prefix}json: cannot unmarshal {type_word(value)} into Go {place}")
+def _wrong_type(prefix: str, value: Json, position: str) -> Exception:
+    return bad_request(f"{prefix}json: cannot unmarshal {type_word(value)} into Go {position}")
 
 
 def _findings(patch: Patch) -> list[str]:
-    """Return what is said of members that an operation does not have, or has twice."""
+    """Return the errors for unknown and repeated members of an operation."""
     findings: dict[str, None] = {}
     for position, operation in enumerate(patch):
         seen: set[str] = set()

@@ -210,7 +210,7 @@ def compare(left: Quantity, right: Quantity) -> int:
         return (left.unscaled > right.unscaled) - (left.unscaled < right.unscaled)
     if left.sign != right.sign or left.sign == 0:
         return (left.sign > right.sign) - (left.sign < right.sign)
-    # Numbers of very different size are told apart without writing out their zeros.
+    # Numbers of very different size are compared without writing out their zeros.
     distance = _digits(left.unscaled) + left.scale - _digits(right.unscaled) - right.scale
     if abs(distance) > 2:
         return left.sign if distance > 0 else -left.sign

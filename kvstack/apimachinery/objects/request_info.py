@@ -93,17 +93,17 @@ class RequestInfo:
 
 def parse_query(text: str) -> Query:
     """Return the parameters of a query; what cannot be read as a pair is left out."""
-    found: Query = {}
+    query: Query = {}
     if text:
         if ";" in text:
             text = "&".join(each for each in text.split("&") if ";" not in each)
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
         except ValueError:
-            return found
+            return query
         for name, value in pairs:
-            found.setdefault(name, []).append(value)
-    return found
+            query.setdefault(name, []).append(value)
+    return query
 
 
 def request_info(method: str, path: str, query: Query | None = None) -> RequestInfo:

@@ -3,7 +3,7 @@
     add({"cpu": "500m"}, {"cpu": "1", "memory": "1Gi"})   → {"cpu": "1500m", "memory": "1Gi"}
     exceeds({"cpu": "2"}, {"cpu": "1"})                    → ["cpu"]
 
-Values are texts of quantities and are given back as canonical texts, in the order of the first
+Values are texts of quantities and are returned as canonical texts, in the order of the first
 list and then of the second. Code that often computes with the same lists keeps `Quantity` objects.
 """
 

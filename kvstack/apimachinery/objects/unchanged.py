@@ -60,7 +60,9 @@ def checking(function: Callable[P, R], *positions: int) -> Callable[P, R]:
     return checked
 
 
-def watched(value: object, what: str, *, is_checked: bool = IS_CHECKED) -> Callable[[], None]:
+def watched(
+    value: object, description: str, *, is_checked: bool = IS_CHECKED
+) -> Callable[[], None]:
     """Return a function that raises ChangedError if a value is another by then."""
     if not is_checked:
         return _nothing
@@ -69,7 +71,7 @@ def watched(value: object, what: str, *, is_checked: bool = IS_CHECKED) -> Calla
     def check() -> None:
         after = written(value)
         if after != before:
-            text = f"{what} was changed: {_difference(before, after)}"
+            text = f"{description} was changed: {_difference(before, after)}"
             found.append(text)
             raise ChangedError(text)
 

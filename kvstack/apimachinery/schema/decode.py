@@ -67,13 +67,13 @@ def decode_as_given(value: object, type_: Type) -> DecodedWithEmpty:
         return DecodedWithEmpty(obj, [], False)
     has_empty = False
     unknown: dict[str, None] = {}
-    for each in findings:
-        if each.kind is EMPTY:
+    for finding in findings:
+        if finding.kind is EMPTY:
             has_empty = True
-        elif each.kind is UNKNOWN:
-            unknown[each.message] = None
+        elif finding.kind is UNKNOWN:
+            unknown[finding.message] = None
         else:
-            raise DecodeError(each.message)
+            raise DecodeError(finding.message)
     return DecodedWithEmpty(obj, list(unknown)[:UNKNOWN_MAX], has_empty)
 
 

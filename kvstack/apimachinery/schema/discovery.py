@@ -227,7 +227,7 @@ def _aggregated_resources(version: Version) -> Document:
 
 
 def _aggregated_resource(row: Resource) -> Document:
-    found = {
+    document = {
         "resource": row.name,
         "responseKind": _response_kind(row.kind, row),
         "scope": "Namespaced" if row.is_namespaced else "Cluster",
@@ -237,8 +237,8 @@ def _aggregated_resource(row: Resource) -> Document:
     }
     if row.subresources:
         below = row.subresources.values()
-        found["subresources"] = [_aggregated_subresource(each, row) for each in below]
-    return found
+        document["subresources"] = [_aggregated_subresource(each, row) for each in below]
+    return document
 
 
 def _aggregated_subresource(subresource: Subresource, row: Resource) -> Document:

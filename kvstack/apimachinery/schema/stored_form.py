@@ -58,17 +58,17 @@ def _written(value: Any, type_: Type) -> Any:  # noqa: ANN401 — of the type
 
 def _written_struct(value: dict[str, Any], type_: Type) -> dict[str, Any]:
     find = type_.fields.get
-    found: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     is_changed = False
-    for name, each in value.items():
+    for name, member in value.items():
         field = find(name)
-        is_branch = isinstance(each, (list, dict))
-        if is_branch and not each and field is not None and is_left_out_empty(field):
+        is_branch = isinstance(member, (list, dict))
+        if is_branch and not member and field is not None and is_left_out_empty(field):
             is_changed = True
             continue
-        found[name] = _written(each, field.type) if is_branch and field is not None else each
-        is_changed = is_changed or found[name] is not each
-    return found if is_changed else value
+        written[name] = _written(member, field.type) if is_branch and field is not None else member
+        is_changed = is_changed or written[name] is not member
+    return written if is_changed else value
 
 
 def is_left_out_empty(field: Field) -> bool:

@@ -385,9 +385,9 @@ def _key_value(item: Obj, key: str) -> Json:
     return item[key]
 
 
-def _position(items: Items, key: str, wanted: object) -> int:
+def _position(items: Items, key: str, value: object) -> int:
     for position, item in enumerate(items):
-        if key in item and _identity(item[key]) == wanted:
+        if key in item and _identity(item[key]) == value:
             return position
     return -1
 
@@ -449,16 +449,16 @@ def _list_or_none(obj: Obj, name: str) -> Items | None:
     return value
 
 
-def _name_after(directive: str, prefix: str, what: str) -> str:
+def _name_after(directive: str, prefix: str, kind: str) -> str:
     """Return the field that a directive names after a slash."""
     head, slash, name = directive.partition("/")
     if not slash or head != prefix:
-        raise _bad_format(what)
+        raise _bad_format(kind)
     return name
 
 
-def _bad_format(what: str) -> ApiError:
-    return bad_request(f"invalid patch format of {what}")
+def _bad_format(kind: str) -> ApiError:
+    return bad_request(f"invalid patch format of {kind}")
 
 
 def _bad_type(expected: type, value: Json) -> ApiError:

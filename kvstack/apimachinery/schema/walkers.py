@@ -207,13 +207,13 @@ def _map(type_: Type) -> Read:
 def _entry(key: str, value: Value, read: Read, findings: list[Finding]) -> Value:
     before = len(findings)
     try:
-        found = read(value, findings)
+        entry = read(value, findings)
     except StopDecodingError as stop:
         stop.finding.enter_key(key)
         raise
     for each in findings[before:]:
         each.enter_key(key)
-    return found
+    return entry
 
 
 def _schema_or_bool(read: Read, value: Value, findings: list[Finding]) -> Value:

@@ -124,12 +124,12 @@ def _clause(pattern: str, start: int) -> tuple[str, int | None, int]:
     """Return the letter of a clause, its precision, and where it ends."""
     precision: int | None = None
     position = start
-    told = "could not parse formatting clause"
+    prefix = "could not parse formatting clause"
     if pattern[position] == ".":
         end = position + 1
         while end < len(pattern) and pattern[end] in "0123456789":
             end += 1
-        told_more = f"{told}: error while parsing precision"
+        told_more = f"{prefix}: error while parsing precision"
         if end >= len(pattern):
             raise CelError(f"{told_more}: could not find end of precision specifier")
         digits = pattern[position + 1 : end]
@@ -142,7 +142,7 @@ def _clause(pattern: str, start: int) -> tuple[str, int | None, int]:
         precision, position = int(digits), end
     letter = pattern[position]
     if letter not in _CLAUSES_BY_LETTER:
-        raise CelError(f'{told}: unrecognized formatting clause "{letter}"')
+        raise CelError(f'{prefix}: unrecognized formatting clause "{letter}"')
     return letter, precision, position + 1
 
 
@@ -185,8 +185,8 @@ def _check(node: Node, clause: str) -> None:
             _check(each, clause)
 
 
-def _name_of(found: Type) -> str:
-    return found.name
+def _name_of(type_: Type) -> str:
+    return type_.name
 
 
 def _float_text(number: float, clause: str, precision: int) -> str:

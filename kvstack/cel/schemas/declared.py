@@ -77,16 +77,16 @@ class Declared:
 
     def structs(self) -> dict[str, dict[str, Type]]:
         """Return the fields of all types within this one, by the names of the types."""
-        found: dict[str, dict[str, Type]] = {}
+        structs: dict[str, dict[str, Type]] = {}
         waiting = [self]
         while waiting:
             each = waiting.pop()
             if each.items is not None:
                 waiting.append(each.items)
             if each.fields is not None:
-                found[each.type.name] = {name: inner.type for name, inner in each.fields.items()}
+                structs[each.type.name] = {name: inner.type for name, inner in each.fields.items()}
                 waiting += each.fields.values()
-        return found
+        return structs
 
     def sizes(self, path: Path, _type: Type) -> Range | None:
         """Return how large the value at a path may be; see `checker.estimates`."""

@@ -404,15 +404,15 @@ class _Parser:
         token = self._token
         if token.kind == kind:
             return self._next().offset
-        wanted = kind if kind == EOF else f"'{kind}'"
+        expected = kind if kind == EOF else f"'{kind}'"
         if self._peek().kind == kind and token.kind != EOF:
-            self._tell(token, f"extraneous input '{token.text}' expecting {wanted}")
+            self._tell(token, f"extraneous input '{token.text}' expecting {expected}")
             self._next()
             return self._next().offset
         if token.kind in followers:
-            self._tell(token, f"missing {wanted} at '{token.text}'")
+            self._tell(token, f"missing {expected} at '{token.text}'")
             return token.offset
-        self._tell(token, f"mismatched input '{token.text}' expecting {wanted}")
+        self._tell(token, f"mismatched input '{token.text}' expecting {expected}")
         raise _MismatchError
 
     # Errors.

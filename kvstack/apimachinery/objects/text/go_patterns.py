@@ -43,7 +43,7 @@ class Pattern(Protocol):
 
 def is_match(pattern: Pattern, text: str) -> bool:
     """Return whether a pattern matches anywhere in a text."""
-    # Of bytes RE2 has not to tell where in the text something was found.
+    # With bytes RE2 need not convert the position of a match.
     return pattern.search(text.encode()) is not None
 
 

@@ -37,14 +37,14 @@ class Url(NamedTuple):
 
     scheme: str = ""
     user: str | None = None
-    """User and password, escaped again; None: there is no `@`."""
+    """User and password, escaped; None: there is no `@`."""
     host: str = ""
-    """With the port, if there is one."""
+    """The host with its port, if any."""
     path: str = ""
     query: str = ""
     fragment: str = ""
     opaque: str = ""
-    """What follows the scheme, where that is no path."""
+    """The opaque part: what follows the scheme, if it is not a path."""
 
 
 def parse(text: str) -> Url:

@@ -162,7 +162,7 @@ def write_sorted(value: Json) -> bytes:
 
 
 def exact(text: bytes) -> bytes:
-    """Return a text in a block of its own length, which whoever keeps it for long should hold.
+    """Return a text in a block of its own length, for callers that keep it long.
 
     orjson returns what it wrote in the block it wrote to: 4 KiB or more for half a KiB of text.
     """
@@ -266,11 +266,11 @@ def _objects(value: Json) -> Iterator[dict[str, Any]]:
             waiting.extend(each)
 
 
-def _find_repeated(value: Json, path: str | None, found: dict[str, None]) -> None:
+def _find_repeated(value: Json, path: str | None, errors: dict[str, None]) -> None:
     if isinstance(value, list):
         for position, item in enumerate(value):
             if isinstance(item, (dict, list)):
-                _find_repeated(item, f"{path or ''}[{position}]", found)
+                _find_repeated(item, f"{path or ''}[{position}]", errors)
         return
     if not isinstance(value, dict):
         return
@@ -278,11 +278,11 @@ def _find_repeated(value: Json, path: str | None, found: dict[str, None]) -> Non
     members = value.members if isinstance(value, RepeatedMembers) else value.items()
     for name, member in members:
         where = name if path is None else f"{path}.{name}"
-        if name in seen and len(found) < FINDINGS_MAX:
-            found[duplicate_field(where)] = None
+        if name in seen and len(errors) < FINDINGS_MAX:
+            errors[duplicate_field(where)] = None
         seen.add(name)
         if isinstance(member, (dict, list)):
-            _find_repeated(member, where, found)
+            _find_repeated(member, where, errors)
 
 
 def _parse_again(data: bytes) -> Json:

@@ -96,7 +96,7 @@ def read_package(path: str, files: Iterable[Path]) -> GoPackage:
 
 
 def _imports(lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    imports: dict[str, str] = {}
     inside = False
     for line in lines:
         if line == "import (":
@@ -107,8 +107,8 @@ def _imports(lines: list[str]) -> dict[str, str]:
             match = _IMPORT.match(line.removeprefix("import"))
             if match:
                 path = match[2]
-                found[match[1] or path.rpartition("/")[2]] = path
-    return found
+                imports[match[1] or path.rpartition("/")[2]] = path
+    return imports
 
 
 def _types(lines: list[str]) -> Iterator[GoType]:

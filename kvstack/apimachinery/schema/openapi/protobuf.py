@@ -241,14 +241,14 @@ class _Encoder:
 def _fields(rows: Mapping[str, tuple[int, Encode]], message: str, value: Value) -> bytes:
     parts: list[tuple[int, bytes]] = []
     extensions: dict[str, Value] = {}
-    for name, each in value.items():
+    for name, member in value.items():
         if name.startswith("x-"):
-            extensions[name] = each
+            extensions[name] = member
         elif name not in rows:
             raise ValueError(f"{message} has no member {name}")
         else:
             number, encode = rows[name]
-            parts.append((number, encode(each)))
+            parts.append((number, encode(member)))
     if extensions:
         number, encode = rows["x-"]
         parts.append((number, encode(extensions)))

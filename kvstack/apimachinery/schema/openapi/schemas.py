@@ -41,15 +41,15 @@ def components(
     names: Iterable[str], types: Mapping[str, Type], descriptions: Descriptions
 ) -> dict[str, Schema]:
     """Return the schemas of the named types and of all they refer to, by name."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
+        if name not in schemas:
             type_ = types[name]
-            found[name] = _component(type_, descriptions.get(name))
+            schemas[name] = _component(type_, descriptions.get(name))
             waiting.extend(_referred(type_))
-    return dict(sorted(found.items()))
+    return dict(sorted(schemas.items()))
 
 
 def _component(type_: Type, texts: tuple[str, Mapping[str, str]]) -> Schema:

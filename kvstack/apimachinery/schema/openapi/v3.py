@@ -75,13 +75,13 @@ class Documents:
 
     def changed(self, rows: Iterable[Resource]) -> "Documents":
         """Return the documents of other rows, with what was made of those that stay the same."""
-        found = Documents(self._table, rows, self._version, self._given_descriptions)
-        for name in self._documents.keys() & set(found.names):
-            if found.is_same(name, self._paths.get(name)):
+        changed = Documents(self._table, rows, self._version, self._given_descriptions)
+        for name in self._documents.keys() & set(changed.names):
+            if changed.is_same(name, self._paths.get(name)):
                 document, digest = self._documents[name], self._hashes.get(name)
-                found.take(name, document, self._bytes.get(name), digest)
-        found.custom_names.update(self.custom_names)
-        return found
+                changed.take(name, document, self._bytes.get(name), digest)
+        changed.custom_names.update(self.custom_names)
+        return changed
 
     def is_same(self, name: str, rows: list[Resource] | None) -> bool:
         """Return whether a document is about these rows; None: about no version."""

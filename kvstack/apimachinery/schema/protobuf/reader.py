@@ -202,13 +202,13 @@ def _takers(field: Field) -> dict[int, _Taker]:
 
 def _packed(wire_type: int, read: Callable[[int], Value]) -> Read:
     def read_packed(data: bytes, position: int, end: int) -> Value:
-        found = []
+        numbers = []
         while position < end:
             number, position = _number(data, position, wire_type)
-            found.append(read(number))
+            numbers.append(read(number))
         if position != end:
             raise ProtobufError(_CUT_OFF)
-        return found
+        return numbers
 
     return read_packed
 
