@@ -31,7 +31,7 @@ class Version(NamedTuple):
     rows: Sequence[Resource]
     freshness: str = CURRENT
     """STALE: an aggregated server did not answer, so this is its last answer."""
-    told: Sequence[Document] = ()
+    aggregated: Sequence[Document] = ()
     """For an aggregated server: the resources that it returned."""
 
 
@@ -222,7 +222,7 @@ def _aggregated_group(group: Group) -> Document:
 
 
 def _aggregated_resources(version: Version) -> Document:
-    found = [*map(_aggregated_resource, version.rows), *version.told]
+    found = [*map(_aggregated_resource, version.rows), *version.aggregated]
     return {"resources": found} if found or version.freshness == CURRENT else {}
 
 

@@ -81,7 +81,7 @@ def _change_of(type_: Type) -> Change | None:
     """Return what changes values of a type; None: they stay as they are."""
     if _COMPILED not in type_.compiled:
         needs_change = _reaches_emptied(type_, set())
-        type_.compiled[_COMPILED] = _made(type_) if needs_change else None
+        type_.compiled[_COMPILED] = _compile(type_) if needs_change else None
     return cast("Change | None", type_.compiled[_COMPILED])
 
 
@@ -100,7 +100,7 @@ def _reaches_emptied(type_: Type, seen: set[Type]) -> bool:
     return any(_is_emptied(each) or _reaches_emptied(each.type, seen) for each in fields)
 
 
-def _made(type_: Type) -> Change:
+def _compile(type_: Type) -> Change:
     if type_.shape is Shape.STRUCT:
         return _struct(type_)
     element = type_.element

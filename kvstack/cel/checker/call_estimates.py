@@ -51,22 +51,22 @@ _Function: TypeAlias = Callable[[Operand | None, Sequence[Operand]], Estimated |
 
 
 def _target_scan(factor: float, *, keeps_size: bool = True) -> _Function:
-    def found(target: Operand | None, _operands: Sequence[Operand]) -> Estimated | None:
+    def estimate(target: Operand | None, _operands: Sequence[Operand]) -> Estimated | None:
         if target is None:
             return None
         return Estimated(target.size.scaled(factor), target.size if keeps_size else None)
 
-    return found
+    return estimate
 
 
 def _argument_scan(factor: float, *, keeps_size: bool = False) -> _Function:
-    def found(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
+    def estimate(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
         if not operands:
             return None
         size = operands[0].size
         return Estimated(size.scaled(factor), size if keeps_size else None)
 
-    return found
+    return estimate
 
 
 def _traversal(target: Operand | None, _operands: Sequence[Operand]) -> Estimated | None:
@@ -281,10 +281,10 @@ def _sort(operand: Operand, overload: str) -> Estimated:
 
 
 def _sets(factor: float) -> _Function:
-    def found(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
+    def estimate(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
         return Estimated(operands[0].size.times(operands[1].size).scaled(factor).plus(ONE))
 
-    return found
+    return estimate
 
 
 _BY_OVERLOAD: Final[dict[str, _Function]] = {

@@ -40,7 +40,7 @@ from kvstack.cel.checker.unify import (
     most_general,
     substituted,
 )
-from kvstack.cel.errors import CompileError, Issue, shown
+from kvstack.cel.errors import CompileError, Issue, format_issues
 from kvstack.cel.syntax.nodes import (
     Call,
     Comprehension,
@@ -75,12 +75,12 @@ def check(root: Node, scope: Scope, source: str) -> None:
         checker.visit(root)
     except RecursionError:
         issue = Issue(-1, "max recursion depth exceeded")
-        raise CompileError(shown(source, [issue])) from None
+        raise CompileError(format_issues(source, [issue])) from None
     for node in walk(root):
         node.type = substituted(checker.mapping, node.type, to_dyn=True)
     issues = checker.issues or literal_issues(root)
     if issues:
-        raise CompileError(shown(source, issues))
+        raise CompileError(format_issues(source, issues))
 
 
 class _Checker:

@@ -26,7 +26,7 @@ _LISTED: Final = (
 class _Clause(NamedTuple):
     """The formatter of a letter after the percent sign."""
 
-    told: str
+    error: str
     """The error for a value of another type."""
     types: frozenset[str]
     """Names of types that expressions may give."""
@@ -129,14 +129,14 @@ def _clause(pattern: str, start: int) -> tuple[str, int | None, int]:
         end = position + 1
         while end < len(pattern) and pattern[end] in "0123456789":
             end += 1
-        told_more = f"{prefix}: error while parsing precision"
+        precision_error = f"{prefix}: error while parsing precision"
         if end >= len(pattern):
-            raise CelError(f"{told_more}: could not find end of precision specifier")
+            raise CelError(f"{precision_error}: could not find end of precision specifier")
         digits = pattern[position + 1 : end]
         if not digits or int(digits) > 2**63 - 1:
             reason = "invalid syntax" if not digits else "value out of range"
             raise CelError(
-                f"{told_more}: error while converting precision to integer: strconv.Atoi: parsing"
+                f"{precision_error}: error while converting precision to integer: strconv.Atoi: parsing"
                 f' "{digits}": {reason}'
             )
         precision, position = int(digits), end
@@ -170,7 +170,7 @@ def _one(value: Any, clause: str, precision: int | None) -> str:  # noqa: ANN401
 
 
 def _refused(clause: str, name: str, node: Node | None = None) -> _ClauseError:
-    told = _CLAUSES_BY_LETTER[clause].told
+    told = _CLAUSES_BY_LETTER[clause].error
     return _ClauseError(f"{told}, was given {_PROTO_NAMES.get(name, name)}", node)
 
 

@@ -200,14 +200,14 @@ def _ip(text: str) -> Ip:
 
 
 def _cidr(text: str) -> Cidr:
-    told = "network address parse error during conversion from string: "
+    failure = "network address parse error during conversion from string: "
     try:
         network, is_mapped = _prefix(text)
     except _AddressError as error:
         prefix = f"netip.ParsePrefix({quote(text)}): "
-        raise CelError(f"{told}{told}{prefix}{error}") from None
+        raise CelError(f"{failure}{failure}{prefix}{error}") from None
     if is_mapped:
-        raise CelError(f"{told}IPv4-mapped IPv6 address {quote(text)} is not allowed")
+        raise CelError(f"{failure}IPv4-mapped IPv6 address {quote(text)} is not allowed")
     return network
 
 

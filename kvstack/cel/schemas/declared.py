@@ -188,11 +188,11 @@ def _nullable(schema: Schema, wrap: Wrap) -> Wrap:
     if wrap is _plain:
         return wrap
     if not schema.get("nullable"):
-        return lambda value: wrap(_given(value))
+        return lambda value: wrap(_unwrap(value))
     return lambda value: None if value is None else wrap(value)
 
 
-def _given(value: Any) -> Any:  # noqa: ANN401
+def _unwrap(value: Any) -> Any:  # noqa: ANN401
     if value is None:
         raise CelError("invalid data, got null for schema with nullable=false")
     return value

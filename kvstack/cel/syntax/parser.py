@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from kvstack.cel.errors import CompileError, Issue, shown
+from kvstack.cel.errors import CompileError, Issue, format_issues
 from kvstack.cel.syntax.literals import unquoted_bytes, unquoted_text
 from kvstack.cel.syntax.nodes import (
     Call,
@@ -90,17 +90,17 @@ def parse(source: str, macros: Macros) -> Node:
     """Return the tree of an expression; raises CompileError."""
     if len(source) > SIZE_MAX:
         text = f"expression code point size exceeds limit: size: {len(source)}, limit {SIZE_MAX}"
-        raise CompileError(shown(source, [Issue(-1, text)]))
+        raise CompileError(format_issues(source, [Issue(-1, text)]))
     parser = _Parser(source, macros)
     too_deep = Issue(-1, "max recursion depth exceeded")
     try:
         node = parser.start()
     except RecursionError:
-        raise CompileError(shown(source, [too_deep])) from None
+        raise CompileError(format_issues(source, [too_deep])) from None
     if not parser.issues and depth(node) > DEPTH_MAX:
         parser.issues.append(too_deep)
     if parser.issues:
-        raise CompileError(shown(source, parser.issues))
+        raise CompileError(format_issues(source, parser.issues))
     return node
 
 

@@ -245,7 +245,7 @@ class Stream:
     def _end_slow(self) -> None:
         table = self._table
         text = (
-            f"kvstore: the reader of this stream is too slow: {self._outgoing_bytes} bytes "
+            f"kvstore: the reader of this stream is too slow: {self._outgoing_bytes} bytes wait "
             f"unsent, limit {table.backlog_bytes_max}"
         )
         self._outgoing.clear()

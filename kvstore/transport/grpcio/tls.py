@@ -78,7 +78,7 @@ class _Files:
             try:
                 return self._load()
             except ConfigError as error:
-                self._on_notice(f"TLS files cannot be used, serving the last usable ones: {error}")
+                self._on_notice(f"TLS files cannot be used, the last good ones are: {error}")
                 return None
 
     def _stamp(self) -> _Stamp:

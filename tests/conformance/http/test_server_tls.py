@@ -393,7 +393,7 @@ def test_renewed_files_are_taken_and_broken_ones_are_not(
             for _ in range(3):
                 assert await shown(under.url) == der(second[0])
             await until(lambda: under.notices)
-            assert len([each for each in under.notices if "last usable" in each]) == 1
+            assert len([each for each in under.notices if "last good" in each]) == 1
             install(files.server)
             assert await shown(under.url) == der(files.server[0])
 

@@ -383,7 +383,7 @@ def test_a_new_certificate_is_used_without_a_restart(
 
 
 def warnings(echo: Echo) -> list[str]:
-    return [notice for notice in echo.notices if "serving the last usable ones" in notice]
+    return [notice for notice in echo.notices if "the last good ones are" in notice]
 
 
 def _context(authority: Authority) -> ssl.SSLContext:

@@ -224,7 +224,7 @@ class _Action:
             self._steps.append(Filter(_action(match[1]), _action(match[3]), match[2]))
 
     def _filter_end(self, start: int) -> int:
-        """Return the position of a filter's closing parenthesis; at most one pair of quotes is allowed."""
+        """Return the position of a filter's closing parenthesis; it may have one pair of quotes."""
         text, quote, is_closed = self._text, "", False
         for position in range(start, len(text)):
             character = text[position]

@@ -134,7 +134,7 @@ class _Writer:
         if "list" in row.verbs:
             name = f"{row.component or row.type.name}List"
             text = f"list or watch objects of kind {kind}"
-            yield self._made(
+            yield self._operation(
                 path,
                 "list",
                 f"list{{}}{self._scope}{kind}",
@@ -146,11 +146,11 @@ class _Writer:
                 everywhere = f"{self._prefix}/{row.name}"
                 identity = f"list{{}}{kind}ForAllNamespaces"
                 answers = {"200": self._stream(name)}
-                yield self._made(everywhere, "list", identity, text, query, answers, where=[])
+                yield self._operation(everywhere, "list", identity, text, query, answers, where=[])
         if "create" in row.verbs:
             yield self._create(path, f"create{{}}{self._scope}{kind}", f"create a {kind}", row.kind)
         if "deletecollection" in row.verbs:
-            yield self._made(
+            yield self._operation(
                 path,
                 "deletecollection",
                 f"delete{{}}Collection{self._scope}{kind}",
@@ -166,7 +166,7 @@ class _Writer:
         yield from self._writes(path, f"{self._scope}{kind}", "the specified", row.kind, row.verbs)
         if "delete" in row.verbs:
             content = self._content(row.type.name if row.returns_deleted else f"{META}.Status")
-            yield self._made(
+            yield self._operation(
                 path,
                 "delete",
                 f"delete{{}}{self._scope}{kind}",
@@ -187,7 +187,7 @@ class _Writer:
         if "get" in verbs:
             query = parameters.query(parameters.READ)
             answers = {"200": content}
-            yield self._made(
+            yield self._operation(
                 path, "get", f"read{{}}{words}", f"read {of}", query, answers, kind, where
             )
         both = {"200": content, "201": content}
@@ -196,7 +196,7 @@ class _Writer:
             body = {"content": {"*/*": content[_JSON]}, "required": True}
             identity = f"replace{{}}{words}"
             text = f"replace {of}"
-            yield self._made(path, "update", identity, text, query, both, kind, where, body)
+            yield self._operation(path, "update", identity, text, query, both, kind, where, body)
         if "patch" in verbs:
             query = parameters.query(parameters.PATCH)
             schema = {"schema": reference(f"{META}.Patch")}
@@ -204,7 +204,7 @@ class _Writer:
             body = {"content": patches, "required": True}
             identity = f"patch{{}}{words}"
             text = f"partially update {of}"
-            yield self._made(path, "patch", identity, text, query, both, kind, where, body)
+            yield self._operation(path, "patch", identity, text, query, both, kind, where, body)
 
     def _create(
         self,
@@ -218,7 +218,7 @@ class _Writer:
         known = parameters.query(parameters.WRITE)
         answers = {"200": content, "201": content, "202": content}
         body = {"content": {"*/*": content[_JSON]}, "required": True}
-        return self._made(path, "create", identity, text, known, answers, kind, where, body)
+        return self._operation(path, "create", identity, text, known, answers, kind, where, body)
 
     def _watches(self) -> Iterator[UnsharedOperation]:
         if "watch" not in self._row.verbs or self._row.is_custom:
@@ -243,7 +243,7 @@ class _Writer:
     ) -> UnsharedOperation:
         answers = {"200": self._stream(f"{META}.WatchEvent")}
         known = parameters.query(parameters.LIST)
-        made = self._made(path, "watch", identity, text, known, answers, where=where)
+        made = self._operation(path, "watch", identity, text, known, answers, where=where)
         made.operation["x-kubernetes-action"] = action
         return made
 
@@ -274,7 +274,7 @@ class _Writer:
         answers = {"200": dict.fromkeys(sorted(kinds), schema)}
         text = f"read log of the specified {self._kind}"
         where = [*self._where, self._name]
-        return self._made(path, "get", f"read{{}}{words}", text, query, answers, where=where)
+        return self._operation(path, "get", f"read{{}}{words}", text, query, answers, where=where)
 
     def _connect(self, part: Subresource, path: str, words: str) -> Iterator[UnsharedOperation]:
         query = self._options(part.kind.kind)
@@ -289,11 +289,13 @@ class _Writer:
                 identity = f"connect{{}}{method.capitalize()}{words}{suffix}"
                 text = f"connect {method.upper()} requests to {part.name} of {self._kind}"
                 answers = {"200": {"*/*": {"schema": {"type": "string"}}}}
-                made = self._made(each, "get", identity, text, query, answers, part.kind, where)
+                made = self._operation(
+                    each, "get", identity, text, query, answers, part.kind, where
+                )
                 made.operation["x-kubernetes-action"] = "connect"
                 yield made._replace(method=method)
 
-    def _made(
+    def _operation(
         self,
         path: str,
         verb: str,

@@ -68,7 +68,7 @@ class ServerContexts:
             self._loaded = self._load()
         except ConfigError as error:
             self._failed_stamp = stamp
-            warning = f"TLS files cannot be used, serving the last usable ones: {error}"
+            warning = f"TLS files cannot be used, the last good ones are: {error}"
             return self._loaded.context, warning
         self._stamp, self._failed_stamp = stamp, None
         return self._loaded.context, ""

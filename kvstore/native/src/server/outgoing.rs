@@ -97,7 +97,7 @@ impl Queue {
         Err(Status::new(
             grpc::RESOURCE_EXHAUSTED,
             format!(
-                "kvstore: the reader of this stream is too slow: {waiting} bytes unsent, \
+                "kvstore: the reader of this stream is too slow: {waiting} bytes wait unsent, \
                  limit {limit}"
             ),
         ))
@@ -406,7 +406,7 @@ impl Outgoing {
         self.is_grpc
     }
 
-    /// Tell whether this is a call with a bounded answer, rather than an endless stream.
+    /// Return whether this is a call with a bounded answer, rather than an endless stream.
     pub fn is_call(&self) -> bool {
         if self.is_grpc {
             self.ends_by_itself.get()

@@ -109,7 +109,7 @@ impl Tls {
             }
             (Err(error), Some(current)) => {
                 *self.failed_stamp.borrow_mut() = Some(stamp);
-                let warning = format!("TLS files cannot be used, serving the last usable ones: {error}");
+                let warning = format!("TLS files cannot be used, the last good ones are: {error}");
                 Ok((current.config, Some(warning)))
             }
             (Err(error), None) => Err(error),
