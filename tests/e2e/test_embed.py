@@ -124,5 +124,5 @@ def test_rows_that_cannot_be_end_the_start(tmp_path: Path) -> None:
         DataDirError, match="key b'a' has create revision 6, not from 1 to mod revision 5"
     ):
         embed.start(first_rows=torn)
-    with pytest.raises(ConfigError, match="begins with given rows in memory alone"):
+    with pytest.raises(ConfigError, match="first_rows is for members in memory only"):
         embed.start(tmp_path, first_rows=torn)

@@ -136,8 +136,8 @@ def _clause(pattern: str, start: int) -> tuple[str, int | None, int]:
         if not digits or int(digits) > 2**63 - 1:
             reason = "invalid syntax" if not digits else "value out of range"
             raise CelError(
-                f"{precision_error}: error while converting precision to integer: strconv.Atoi: parsing"
-                f' "{digits}": {reason}'
+                f"{precision_error}: error while converting precision to integer: "
+                f'strconv.Atoi: parsing "{digits}": {reason}'
             )
         precision, position = int(digits), end
     letter = pattern[position]

@@ -44,7 +44,10 @@ def follower() -> Driven:
         (Message(M.APP, 1, 0, 5), "type 3 came from 0"),
         (Message(M.HEARTBEAT, 1, 1, 5), "type 8 came from 1"),
         (Message(M.APP, 1, 2, 0), "type 3 without a term"),
-        (Message(M.HEARTBEAT, 1, 2, 5, commit=9), "9 is committed and known here"),
+        (
+            Message(M.HEARTBEAT, 1, 2, 5, commit=9),
+            "2 sent commit 9, which this member acknowledged",
+        ),
         (
             Message(M.APP, 1, 2, 5, log_term=3, index=4, entries=[X._replace(index=6)]),
             "do not follow one another",

@@ -241,7 +241,7 @@ def test_a_disk_with_too_little_room_is_left_to_the_log(
     assert snapshot_writer.main([str(tmp_path / "closed"), str(tmp_path / "db")]) == 1
     _fill(tmp_path / "other", sample(3)).close()
     assert snapshot_writer.main([str(tmp_path / "other"), str(tmp_path / "db")]) == 1
-    assert f"a snapshot leaves {1 << 60} free" in capsys.readouterr().err
+    assert f"a snapshot must leave {1 << 60} free" in capsys.readouterr().err
     assert not (tmp_path / "db").exists()
 
 

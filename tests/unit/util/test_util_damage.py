@@ -186,7 +186,7 @@ def test_files_of_another_kind(tool: Tool, member: Path, tmp_path: Path) -> None
 
 def test_two_states_in_one_directory_are_refused(tool: Tool, member: Path) -> None:
     (member / "member" / "lmdb").mkdir()
-    assert "holds two states" in tool.failed("snapshot", "status", member)
+    assert "contains two states" in tool.failed("snapshot", "status", member)
 
 
 def test_a_row_that_is_not_what_it_should_be_is_named(tool: Tool, tmp_path: Path) -> None:
