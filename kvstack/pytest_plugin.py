@@ -128,7 +128,7 @@ def kvstack_prepare(
 
 @pytest.fixture(scope="session")
 def kvstack_prepared() -> "Rows | Contents | str | Path":
-    """To be overridden: the objects that `kvstack_fork` begins with.
+    """Override this fixture: the objects that `kvstack_fork` starts with.
 
     `rows()` of a cluster, the `Contents` of one, or a source as `kvstack fork` takes it: a packed
     file, a snapshot, a directory of manifests, `context:NAME`.
@@ -139,16 +139,16 @@ def kvstack_prepared() -> "Rows | Contents | str | Path":
 @pytest.fixture(scope="session")
 def _kvstack_read() -> "Callable[[Rows | Contents | str | Path, Path], Rows | Contents]":
     """Return what reads sources, each once."""
-    known: dict[str, Contents] = {}
+    contents: dict[str, Contents] = {}
 
     def read(source: "Rows | Contents | str | Path", directory: Path) -> "Rows | Contents":
         if not isinstance(source, str | Path):
             return source
         at = directory / source  # as a file
         text = f"file:{at}" if isinstance(source, Path) or at.exists() else source
-        if text not in known:
-            known[text] = _contents_of(text)
-        return known[text]
+        if text not in contents:
+            contents[text] = _contents_of(text)
+        return contents[text]
 
     return read
 
@@ -170,17 +170,17 @@ def _contents_of(text: str) -> "Contents":
 
 
 def _fork(
-    directory: Path, authorities: Path, found: "Rows | Contents", asked: dict[str, Any]
+    directory: Path, authorities: Path, rows: "Rows | Contents", options: dict[str, Any]
 ) -> "BackgroundCluster":
     from kvstack.clusters.contents import Contents
     from kvstack.clusters.forks.background_fork import BackgroundFork
     from kvstack.clusters.forks.fork_settings import ForkSettings
 
-    if not isinstance(found, Contents):
-        return _cluster(directory, authorities, rows=found, **asked)
-    nodes, without = asked.pop("nodes", None), asked.pop("without", ())
+    if not isinstance(rows, Contents):
+        return _cluster(directory, authorities, rows=rows, **options)
+    nodes, without = options.pop("nodes", None), options.pop("without", ())
     settings = ForkSettings("" if nodes is None else str(nodes), frozenset(without))
-    return BackgroundFork(directory / "cluster", found, settings, authorities=authorities, **asked)
+    return BackgroundFork(directory / "cluster", rows, settings, authorities=authorities, **options)
 
 
 def _asked(request: pytest.FixtureRequest) -> dict[str, Any]:

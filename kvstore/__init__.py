@@ -1,1 +1,1 @@
-"""A store that passes for etcd 3.7: MVCC over LMDB, a raft log in etcd's own bytes, the v3 API."""
+"""An etcd 3.7-compatible store: MVCC over LMDB, a raft log in etcd's format, the v3 API."""

@@ -88,7 +88,7 @@ class Backend(Protocol):
         ...
 
     def delete(self, table: Table, key: bytes) -> bool:
-        """Remove key; tell whether it existed."""
+        """Remove key; return whether it existed."""
         ...
 
     def delete_many(self, table: Table, keys: Iterable[bytes]) -> None:
@@ -116,13 +116,13 @@ class Backend(Protocol):
         ...
 
     def defragmenting(self) -> bool:
-        """Tell whether a defragmentation is under way, for step_defragment to continue."""
+        """Return whether a defragmentation is under way, which step_defragment continues."""
         ...
 
     def start_defragment(self) -> None:
         """Commit and begin to copy the live rows into a new file; requests go on meanwhile.
 
-        It and every step may commit: what must be committed with the rows is to be put before.
+        It and every step may commit: put what must be committed with the rows before.
         Raises DefragmentError if one is under way already or there is no space for the copy.
         """
         ...
@@ -133,7 +133,7 @@ class Backend(Protocol):
         Call it once a turn until it returns True or raises. The switch to the new file commits.
 
         Raises StorageFatalError only if the old file is damaged too; a copy that fails for lack of
-        space is given up, the old file stays in use, and DefragmentError has the reason.
+        space is abandoned, the old file stays in use, and DefragmentError has the reason.
         """
         ...
 

@@ -58,14 +58,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run_subcommand(given_arguments)
     try:
-        given = read_command_line(given_arguments)
-        if given.values.get(HELP):
+        settings = read_command_line(given_arguments)
+        if settings.values.get(HELP):
             print_text(sys.stdout, help_text())
             return 0
-        if given.values.get("version"):
+        if settings.values.get("version"):
             print_text(sys.stdout, version_text())
             return 0
-        config = configure(given, os.environ)
+        config = configure(settings, os.environ)
     except UsageError as error:
         print_text(sys.stderr, f"{error}\n{USAGE}")
         return 2
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(run(config))
     except ComponentError as error:
         log = open_logger(("default",), "info", "json")
-        log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
+        log.fatal("the server cannot continue", kind=type(error).__name__, error=str(error))
         return 1
     finally:
         gc.enable()

@@ -53,7 +53,7 @@ from kvstore.server.member import Host, Running, run_member
 from kvstore.server.pages.local import PageAnswer as PageAnswer
 
 FLAGS: Final = BY_NAME
-"""Of `kvstore`, by name: what `start` takes as flags."""
+"""The flags of `kvstore` by name, which `start` accepts."""
 FLAGS_WITH_EFFECT: Final = tuple(each for each in BY_NAME.values() if each.effect is Effect.USED)
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 60.0
@@ -81,7 +81,9 @@ def start(
     Raises ConfigError, DataDirError, and KvstoreError if it is not ready after timeout_s.
     """
     if first_rows is not None and data_dir is not None:
-        raise ConfigError(f"a member begins with given rows in memory alone, not in {data_dir}")
+        raise ConfigError(
+            f"first_rows is for members in memory only, not for data directory {data_dir}"
+        )
     arguments = [f"--data-dir={data_dir}"] if data_dir is not None else []
     if client_urls:
         addresses = ",".join(client_urls)
@@ -110,16 +112,16 @@ def start_on_loop(
 ) -> "LoopMember":
     """Start a member in memory on the running loop, and return it when it serves.
 
-    clock: the loop's time, by which leases end. What it does depends on nothing else but what is
-    asked. It serves the Stores of its loop alone; services built on the store and users with
-    passwords are refused. Raises ConfigError, and DataDirError for rows that cannot be.
+    clock: the loop's time, by which leases end. Its behaviour depends only on this clock and on
+    the requests. It serves the Stores of its loop alone; services built on the store and users with
+    passwords are refused. Raises ConfigError, and DataDirError for invalid rows.
     """
     config = configure(read_command_line(flags), {})
     return LoopMember(config, clock, logger or LineLogger([], "fatal"), first_rows)
 
 
 class LoopMember:
-    """A member in memory whose turns the running loop takes, created by `start_on_loop`."""
+    """A member in memory whose turns run on the running loop, created by `start_on_loop`."""
 
     def __init__(
         self, config: Config, clock: Clock, logger: Logger, first_rows: FirstRows | None
@@ -146,7 +148,7 @@ class LoopMember:
         return self._port.connect(options)
 
     def stop(self) -> None:
-        """End it: calls that are open fail, and so do later ones."""
+        """Stop the member: open and later calls fail."""
         if not self._port.is_closed:
             self._driver.stop()
             self._port.close()
@@ -231,7 +233,7 @@ class Member:
     def stop(self, timeout_s: float = STOP_S_MAX) -> None:
         """Stop it as SIGTERM stops a server, and return when all is closed; may be called again.
 
-        Raises what ended the member if it ended by itself, and KvstoreError if it does not end
+        Raises the error that ended the member, if one did, and KvstoreError if it does not end
         within timeout_s.
         """
         thread = self._thread
@@ -247,7 +249,7 @@ class Member:
             raise self._failure
 
     def wait(self) -> None:
-        """Return when it has ended, of itself or by `stop`, which tells why."""
+        """Return when the member has ended; `stop` raises the reason if it was an error."""
         thread = self._thread
         if thread is not None:
             thread.join()
@@ -297,7 +299,7 @@ class Member:
             raise
 
     def _on_driver(self, driver: Driver) -> None:
-        # Before all other sources: they take every answer with a negative id for theirs.
+        # Before all other sources: they claim every answer with a negative id.
         self._stores = EmbeddedPort(driver.wake, self._revision, self._is_auth_enabled)
         self._ports.append(self._stores.drained_port)
         driver.attach(self._stores)

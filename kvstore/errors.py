@@ -154,7 +154,7 @@ class DataDirError(KvstoreError):
 
 
 class DefragmentError(KvstoreError):
-    """A defragmentation was given up; the old file stays in use."""
+    """A defragmentation was abandoned; the old file stays in use."""
 
 
 class CorruptionError(KvstoreError):

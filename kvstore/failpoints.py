@@ -2,9 +2,9 @@
 
     failpoints.hit("raftBeforeSave")        at the failpoint; one test while none is armed
     if failpoints.armed: …                  where even that call costs too much, once a batch
-    failpoints.arm("raftBeforeSave", act)   act is called at every hit
+    failpoints.arm("raftBeforeSave", action)   action is called at every hit
 
-What an armed failpoint does comes from outside (`kvstore.server.failpoints`), so the code with
+The action of an armed failpoint comes from outside (`kvstore.server.failpoints`), so the code with
 failpoints stays pure. They are disabled unless the operator enables them by environment. Most are
 in the turn: a sleep there stops everything, like a slow disk.
 
@@ -63,26 +63,26 @@ NAMES: Final = frozenset(
     }
 )
 
-Act = Callable[[], object]  # what hit() returns: None, or the value of a return("…")
+Action = Callable[[], object]  # what hit() returns: None, or the value of a return("…")
 
-armed: Final[dict[str, Act]] = {}
+armed: Final[dict[str, Action]] = {}
 
 
 def hit(name: str) -> object:
-    """Do what a failpoint is armed with, if it is."""
+    """Run the action of a failpoint if it is armed."""
     if not armed:
         return None
-    act = armed.get(name)
-    return None if act is None else act()
+    action = armed.get(name)
+    return None if action is None else action()
 
 
-def arm(name: str, act: Act) -> None:
-    """Arm a failpoint; KeyError if there is no such one."""
+def arm(name: str, action: Action) -> None:
+    """Arm a failpoint; KeyError for an unknown name."""
     if name not in NAMES:
         raise KeyError(name)
-    armed[name] = act
+    armed[name] = action
 
 
 def disarm(name: str) -> bool:
-    """Disarm a failpoint; tell whether it was armed."""
+    """Disarm a failpoint; return whether it was armed."""
     return armed.pop(name, None) is not None

@@ -35,23 +35,23 @@ from kvstore.wire.gen import kv_pb2
 
 LOCK_WAIT_S: Final = 1.0
 DAMAGE_SIGNALS: Final = frozenset((signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT))
-"""How a process ends that reads a state whose pages are missing or in disorder."""
+"""The signals that end a process which reads a state whose pages are missing or damaged."""
 
 _KEY: Final = BUCKETS[Table.KEY]
 
 
 class OfflineState(NamedTuple):
-    """A state to be read once."""
+    """A state that can be read once."""
 
     source: RowSource
     format: str
-    """In words."""
+    """The format, for messages."""
     compacted: int
-    """States before this revision were given up; 0: none was."""
+    """The revision of the last compaction; 0: there was none."""
     leases: Mapping[int, int]
     """The TTL in seconds of every lease."""
     unapplied: int
-    """How many entries of its log the state does not hold yet: the server did not end cleanly."""
+    """How many entries of the log are not applied to the state: above 0 after an unclean stop."""
 
     def records(self) -> Iterator[KeyValue]:
         """Yield all records in order; raises CorruptionError."""
@@ -72,8 +72,8 @@ class OfflineState(NamedTuple):
 def open_offline(path: Path) -> Iterator[OfflineState]:
     """Open a state for reading.
 
-    Raises DataDirError for what is no state, is locked by a server or is newer than this program,
-    CorruptionError if it is damaged.
+    Raises DataDirError for a path that is not a state, is locked by a server or is newer than this
+    program, CorruptionError if it is damaged.
     """
     location = locate(path)
     if location.format is DataFormat.FILE and has_digest(path):

@@ -1,9 +1,9 @@
-"""Builds the native transport (kvstore/native) with cargo, and says what it does meanwhile.
+"""Builds the native transport (kvstore/native) with cargo, and reports progress.
 
     python packaging/crate.py TARGET    build, and copy the library to the file TARGET, with the
                                         licences of its crates beside it
 
-Exit code 0: it is there. 1: it is not, and the last line says why; grpcio then serves instead. The
+Exit code 0: it was built. 1: it was not, and the last line has the reason; grpcio is then used. The
 variable KVSTORE_NATIVE=0 asks for no build at all. KVSTORE_CRATE_TARGET names another system to
 build for, as cargo-zigbuild does: x86_64-unknown-linux-gnu.2.28 (with that glibc), …-linux-musl.
 """
@@ -29,7 +29,7 @@ def build(target: Path) -> str:
         return "KVSTORE_NATIVE=0 asks for that"
     cargo = shutil.which("cargo") or shutil.which("cargo", path=Path("~/.cargo/bin").expanduser())
     if cargo is None:
-        return "there is no Rust toolchain (cargo)"
+        return "no Rust toolchain (cargo) is installed"
     other = os.environ.get("KVSTORE_CRATE_TARGET", "")
     triple = other.partition(".")[0]
     library = CRATE / "target" / triple / "release" / LIBRARY
@@ -60,7 +60,7 @@ def build(target: Path) -> str:
 def _write_licenses(file: Path, environment: dict[str, str]) -> str:
     """Write the licences of the crates in the library; return the error, or an empty text."""
     try:
-        made = subprocess.run(
+        completed = subprocess.run(
             ["sh", str(LICENSES_OF_CRATES)],  # noqa: S607 - at build time
             check=True,
             cwd=CRATE,
@@ -69,12 +69,12 @@ def _write_licenses(file: Path, environment: dict[str, str]) -> str:
         )
     except (OSError, subprocess.CalledProcessError) as error:
         return str(error)
-    file.write_bytes(made.stdout)
+    file.write_bytes(completed.stdout)
     return ""
 
 
 def main(arguments: list[str]) -> int:
-    """Build as the command line says; return the exit code."""
+    """Run the command; return the exit code."""
     problem = build(Path(arguments[0]))
     if problem:
         print(f"kvstore: no native transport, grpcio serves instead: {problem}", flush=True)

@@ -3,7 +3,7 @@
     python packaging/musl_wheel.py WHEEL DIRECTORY
 
 writes the wheel to the directory with the platform musllinux_1_2, if its libraries need nothing but
-musl itself. Otherwise it says what they need and exits with 1.
+musl itself. Otherwise it reports the libraries and exits with 1.
 """
 
 import io
@@ -16,7 +16,7 @@ from zipfile import ZipFile
 from elftools.elf.elffile import ELFFile
 
 MUSL = {"libc.so"}
-"""What a linker calls musl, whose loader takes the name for itself."""
+"""The name of musl for a linker, which its loader resolves to itself."""
 
 
 def main() -> int:
@@ -40,14 +40,14 @@ def main() -> int:
 
 def needs(wheel: Path) -> dict[str, set[str]]:
     """Return the libraries of a wheel, and which ones each of them needs."""
-    found = {}
+    libraries = {}
     with ZipFile(wheel) as archive:
         for name in archive.namelist():
             if name.endswith(".so"):
                 dynamic = ELFFile(io.BytesIO(archive.read(name))).get_section_by_name(".dynamic")
                 tags = dynamic.iter_tags("DT_NEEDED") if dynamic else ()
-                found[name] = {tag.needed for tag in tags}
-    return found
+                libraries[name] = {tag.needed for tag in tags}
+    return libraries
 
 
 if __name__ == "__main__":

@@ -1,1 +1,1 @@
-"""What the API server, the agents and their clients share: objects, and the schema of all kinds."""
+"""Shared by the API server, the agents and their clients: objects, and the schema of all kinds."""

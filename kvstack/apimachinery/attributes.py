@@ -1,4 +1,4 @@
-"""Who asks, and for what: a user, and a request as authorizers and admission see it.
+"""The user and the attributes of a request, as authorizers and admission see them.
 
     Attributes(user, "get", group="", version="v1", resource="pods", namespace="a", name="web")
     Attributes.of_path(user, "get", "/healthz")
@@ -66,9 +66,9 @@ class Attributes(NamedTuple):
     name: str = ""
     path: str = ""
     is_resource: bool = True
-    """Whether the request is about a resource, and not about `path`."""
+    """Whether it is a resource request; else it is for `path`."""
     field_selector: FieldSelector | None = None
-    """Of list, watch and deletecollection; None: there is none, or it cannot be read."""
+    """The selector of list, watch and deletecollection; None: none, or it cannot be parsed."""
     label_selector: Selector | None = None
 
     @property
@@ -78,7 +78,7 @@ class Attributes(NamedTuple):
 
     @classmethod
     def of_path(cls, user: User, verb: str, path: str) -> "Attributes":
-        """Return the attributes of a request for a path that is no resource."""
+        """Return the attributes of a non-resource request."""
         return cls(user, verb, path=path, is_resource=False)
 
 

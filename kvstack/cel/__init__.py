@@ -10,7 +10,7 @@
     library/     the functions, a module a library
     evaluation/  tree → closures that count what they cost
 
-What expressions are for is told elsewhere:
+The uses of expressions are elsewhere:
 
     admission    what policies and match conditions may name, and their errors
     schemas/     the same for rules of custom resources (`customresources/rules.py` runs them)
@@ -24,6 +24,6 @@ What expressions are for is told elsewhere:
 A room with variables of its own makes a `Scope` and calls `admission.compile_in(scope, text,
 types)` → Compiled(program, problem).
 
-Everything is pure and waits for nothing: an authorizer that has to ask somebody makes the
+Everything is pure and does not wait: an authorizer that needs a request makes the
 evaluation stop with `PendingCheckError`, and it is done again once the answer is known.
 """

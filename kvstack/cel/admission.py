@@ -1,4 +1,4 @@
-"""What expressions about requests may name: object, request, params, authorizer, variables.
+"""The scope of expressions in admission: object, request, params, authorizer, variables.
 
     compiled = compile_admission(Declared(has_params=True), "object.a == params.a", BOOLEANS)
     compiled.program, or compiled.problem   "compilation failed: …"
@@ -83,7 +83,7 @@ _STRUCTS: Final = {
 }
 _PATCH_FIELDS: Final = {"op": STRING, "path": STRING, "from": STRING, "value": DYN}
 _NO_TYPE: Final = make("", "")
-"""As upstream has it, of what is no field of a patch."""
+"""Upstream's error for an unknown field of a patch."""
 
 
 class _AnyField(Mapping[str, Type]):
@@ -134,16 +134,16 @@ class _PatchStructs(dict[str, Mapping[str, Type]]):
 
 
 class Declared(NamedTuple):
-    """What an expression may name besides the object and the request."""
+    """The names available to an expression besides the object and the request."""
 
     has_params: bool = False
     has_authorizer: bool = True
     has_patches: bool = False
-    """Whether it may make patches."""
+    """Whether it may use the functions that make patches."""
     is_stored: bool = False
-    """Whether it was there before, so that it may use the newest functions."""
+    """Whether it is already stored, so that it may use the newest functions."""
     variables: tuple[tuple[str, Type], ...] | None = None
-    """What `variables` holds; None: it is not declared."""
+    """The members of `variables`; None: it is not declared."""
 
 
 class Compiled(NamedTuple):
@@ -152,11 +152,11 @@ class Compiled(NamedTuple):
     program: Program | None
     problem: str = ""
     is_internal: bool = False
-    """Whether the problem is told as an internal error."""
+    """Whether the problem is reported as an internal error."""
 
     @property
     def type(self) -> Type:
-        """What it returns, as far as it is known."""
+        """The type of the result, as far as it is known."""
         return DYN if self.program is None else self.program.type
 
 
@@ -192,7 +192,7 @@ def admission_scope(declared: Declared) -> Scope:
 def compile_admission(
     declared: Declared, text: str, returns: tuple[Type, ...] | None = None
 ) -> Compiled:
-    """Return the program of an expression, or why there is none.
+    """Return the program of an expression, or the reason why there is none.
 
     returns: the types that it may return; None: any.
     """
@@ -200,7 +200,7 @@ def compile_admission(
 
 
 def compile_in(scope: Scope, text: str, returns: tuple[Type, ...] | None = None) -> Compiled:
-    """Return the program of an expression in a scope, or why there is none."""
+    """Return the program of an expression in a scope, or the reason why there is none."""
     try:
         checked = check_expression(text, scope)
     except CompileError as error:
@@ -213,12 +213,12 @@ def compile_in(scope: Scope, text: str, returns: tuple[Type, ...] | None = None)
         return Compiled(None, f"program instantiation failed: {error}", is_internal=True)
 
 
-def wrong_type(found: Type, wanted: tuple[Type, ...]) -> str:
-    """Return what is said of an expression that returns what it may not."""
-    if len(wanted) == 1:
-        return f"must evaluate to {_name(wanted[0])} but got {_name(found)}"
-    names = " ".join(map(_name, wanted))
-    return f"must evaluate to one of [{names}] but got {_name(found)}"
+def wrong_type(actual: Type, expected: tuple[Type, ...]) -> str:
+    """Return the error for an expression with a wrong result type."""
+    if len(expected) == 1:
+        return f"must evaluate to {_name(expected[0])} but got {_name(actual)}"
+    names = " ".join(map(_name, expected))
+    return f"must evaluate to one of [{names}] but got {_name(actual)}"
 
 
 def _name(type_: Type) -> str:

@@ -35,7 +35,7 @@ _COST_MAX: Final = 1_000_000
 _VALUE_MAX: Final = 64
 _MEMBERS_MAX: Final = 32
 _NAME_SIZES: Final = (63, 32)
-"""Of a domain, and of a name within it."""
+"""Limits on the length of a domain, and of a name within it."""
 _ANY: Final = make(DYN_KIND, "any")
 _DEVICE: Final = struct("kubernetes.DRADevice")
 _FIELDS: Final = {
@@ -129,7 +129,7 @@ def device_value(driver: str, device: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def selects(text: str, device: Mapping[str, Any]) -> bool:
-    """Whether an expression selects a device_value; raises CompileError, EvaluationError."""
+    """Return whether an expression selects a device; raises CompileError, EvaluationError."""
     found = _selector(text).evaluate({"device": device}).value
     if not isinstance(found, bool):
         told = type_value(found).name

@@ -1,6 +1,6 @@
-"""What can go wrong with an expression: it does not compile, or its evaluation fails.
+"""The errors of an expression: it does not compile, or its evaluation fails.
 
-shown("foo", [Issue(0, "undeclared reference to 'foo' (in container '')")])
+format_issues("foo", [Issue(0, "undeclared reference to 'foo' (in container '')")])
 → ERROR: <input>:1:1: undeclared reference to 'foo' (in container '')
    | foo
    | ^
@@ -17,7 +17,7 @@ class Issue(NamedTuple):
     """One error of compilation."""
 
     offset: int
-    """Of the character it is about; negative: of none."""
+    """The offset of the character it is about; negative: none."""
     message: str
 
 
@@ -49,7 +49,7 @@ class CostError(EvaluationError):
         super().__init__("operation cancelled: actual cost limit exceeded")
 
 
-def shown(source: str, issues: Iterable[Issue]) -> str:
+def format_issues(source: str, issues: Iterable[Issue]) -> str:
     """Return issues as one text, in the order of where they are, each with its line."""
     positions = [(*_line_and_column(source, each.offset), each.message) for each in issues]
     total = len(positions)

@@ -19,11 +19,11 @@ from kvstack.cel.syntax.nodes import Node
 from kvstack.cel.syntax.parser import Macros, parse
 
 CALL_MAX: Final = 1_000_000
-"""What one evaluation may cost."""
+"""The cost limit of one evaluation."""
 
 
 class Outcome(NamedTuple):
-    """What an evaluation gave."""
+    """The result of an evaluation."""
 
     value: Any
     cost: int
@@ -66,7 +66,7 @@ class Program:
 
 
 class _Missing:
-    """Stands for a variable without a value: nothing can be done with it."""
+    """A variable without a value: every use fails."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What is wrong with the expressions of a policy for the kinds of objects that it is asked about.
+"""Type errors in the expressions of a policy, for the kinds of objects that it matches.
 
     typed = built_in(table.type_of(kind)) or custom(schema)
     type_warnings(policy["spec"], [("apps/v1, Kind=Deployment", typed)])
@@ -50,15 +50,15 @@ def type_warnings(
 ) -> list[dict[str, str]]:
     """Return the warnings about a policy; params: the kind of its parameters, None: it has none."""
     scopes = [(shown, _scope(spec, typed, params)) for shown, typed in kinds]
-    found: list[dict[str, str]] = []
+    warnings: list[dict[str, str]] = []
     for position, validation in enumerate(spec.get("validations") or ()):
         for name in _EXPRESSIONS:
             text = validation.get(name, "")
             told = list(_warnings(text, scopes)) if text else []
             if told:
                 where = f"spec.validations[{position}].{name}"
-                found.append({"fieldRef": where, "warning": "\n".join(told)})
-    return found
+                warnings.append({"fieldRef": where, "warning": "\n".join(told)})
+    return warnings
 
 
 def _warnings(text: str, scopes: Sequence[tuple[str, Scope]]) -> Iterator[str]:
@@ -71,16 +71,16 @@ def _warnings(text: str, scopes: Sequence[tuple[str, Scope]]) -> Iterator[str]:
 
 def _scope(spec: dict[str, Any], typed: Typed, params: Typed | None) -> Scope:
     declared = Declared(has_params=params is not None, is_stored=True)
-    known: dict[str, Type] = {}
+    types: dict[str, Type] = {}
     scope = _typed_scope(declared, typed, params)
-    for each in spec.get("variables") or ():
+    for variable in spec.get("variables") or ():
         try:
-            known[each["name"]] = stored_type(
-                check_expression(each.get("expression", ""), scope).type
+            types[variable["name"]] = stored_type(
+                check_expression(variable.get("expression", ""), scope).type
             )
         except CompileError:
-            known[each["name"]] = DYN
-        declared = declared._replace(variables=tuple(known.items()))
+            types[variable["name"]] = DYN
+        declared = declared._replace(variables=tuple(types.items()))
         scope = _typed_scope(declared, typed, params)
     return scope
 
@@ -96,7 +96,7 @@ def _typed_scope(declared: Declared, typed: Typed, params: Typed | None) -> Scop
 
 
 class _Structs(Mapping[str, Mapping[str, Type]]):
-    """Several tables of types as one; what they say of a type is asked for late."""
+    """Several tables of types as one; types are looked up at their first use."""
 
     def __init__(self, tables: Sequence[Mapping[str, Mapping[str, Type]]]) -> None:
         self._tables = tables

@@ -102,7 +102,7 @@ class SetList(list[Any]):
 
 
 class KeyedList(list[Any]):
-    """A list whose items are told apart by some of their members."""
+    """A list whose items are identified by some of their members (list type map)."""
 
     __slots__ = ("keys",)
 
@@ -158,7 +158,7 @@ class ObjectValue:
 
 
 class Shape(Protocol):
-    """What is known of the members of objects."""
+    """The declared members of objects."""
 
     def member(self, raw: dict[str, Any], name: str) -> Any:  # noqa: ANN401
         """Return the value of a member of an object; raises KeyError, CelError."""

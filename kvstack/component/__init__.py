@@ -1,1 +1,1 @@
-"""What every program of this project is made of: log, metrics, flags, certificates, sockets."""
+"""The base of every program of this project: log, metrics, flags, certificates, sockets."""

@@ -23,7 +23,7 @@ class Deadlines:
         open_calls: Container[int],
         due: Callable[[int], None],
     ) -> None:
-        """Call due(call) for calls whose time limit is over while they are in open_calls."""
+        """Call due(call) for calls whose time limit expires while they are in open_calls."""
         self._loop = loop
         self._open = open_calls
         self._due = due
@@ -60,7 +60,7 @@ class Deadlines:
         self._timer = self._loop.call_at(at, self._look)
 
     def _look(self) -> None:
-        """Call due for the calls whose time is over, and set the timer for the next."""
+        """Call due for the expired calls, and set the timer for the next."""
         self._timer = None
         now = self._loop.time()
         for limit_s, queue in list(self._queues.items()):

@@ -8,7 +8,7 @@
     read_yaml                   see `kvstack.apimachinery.objects.text.yaml_crate`
 
 Each is None without the crate, and MISSING says why. A library that was built from other sources
-is no reason to do without it but an error: its calls may take other arguments than those here.
+is an error, not a reason to run without it: its calls may take other arguments than those here.
 """
 
 from collections.abc import Callable
@@ -36,11 +36,11 @@ class CrateMismatchError(ImportError):
     """The library was built from other sources than these modules."""
 
 
-def check_abi(found: int | None, path: str) -> None:
-    """Raise CrateMismatchError unless the library at path has this ABI; None: it has no number."""
-    if found != ABI:
+def check_abi(abi: int | None, path: str) -> None:
+    """Raise CrateMismatchError unless the library at path has this ABI; None: no number."""
+    if abi != ABI:
         raise CrateMismatchError(
-            f"{path} has ABI {found}, these sources need {ABI}: rebuild it with "
+            f"{path} has ABI {abi}, these sources need {ABI}: rebuild it with "
             f"'python packaging/crate.py {path}', or remove it to do without"
         )
 
@@ -62,5 +62,5 @@ else:
 
 
 def is_available() -> bool:
-    """Tell whether the crate was built for this interpreter."""
+    """Return whether the crate was built for this interpreter."""
     return Server is not None

@@ -1,8 +1,8 @@
-"""The roots of the errors that end a program or what was asked of it."""
+"""The base classes of the errors that end a program or one of its requests."""
 
 
 class ComponentError(Exception):
-    """The root of every error that this project raises on purpose."""
+    """The base class of every error that this project raises on purpose."""
 
 
 class ConfigError(ComponentError):

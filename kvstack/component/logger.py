@@ -7,17 +7,17 @@ class Logger(Protocol):
     """The operator's log: one message with fields a line."""
 
     def debug(self, msg: str, **fields: object) -> None:
-        """Log what is needed only to find an error."""
+        """Log details for debugging."""
         ...
 
     def info(self, msg: str, **fields: object) -> None:
-        """Log what an operator wants to know."""
+        """Log a normal event."""
         ...
 
     def warning(self, msg: str, **fields: object) -> None:
-        """Log what is unusual but does not stop the service."""
+        """Log an unusual event that does not stop the service."""
         ...
 
     def error(self, msg: str, **fields: object) -> None:
-        """Log what failed."""
+        """Log a failure."""
         ...

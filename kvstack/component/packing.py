@@ -1,12 +1,12 @@
-"""Compresses bytes that are alike: each against some others, which are its examples.
+"""Compresses similar byte strings, each against a dictionary of examples.
 
     packing = Packing()
     packed = packing.of(b'{"kind":"Event","reason":"Scheduled",…}')     None: nothing is saved
     packed.content()                                                   the bytes
 
 A thousand bytes of JSON with the same members and mostly the same values become a hundred and
-fifty. Compressing takes about 40 µs and decompressing 10: it is for what is kept long and read
-seldom. What compresses badly becomes an example itself, up to EXAMPLES_BYTES_MAX in all.
+fifty. Compressing takes about 40 µs and decompressing 10: use it for data that is kept long and
+read rarely. What compresses badly becomes an example itself, up to EXAMPLES_BYTES_MAX in all.
 """
 
 import zlib
@@ -19,18 +19,18 @@ _WINDOW_BITS: Final = -14
 _MEMORY_LEVEL: Final = 4
 """A small table of strings: to clear a large one takes longer than to compress."""
 _POOR: Final = 0.25
-"""Of the size, above which something becomes an example."""
+"""Ratio of compressed to original size above which a text becomes an example."""
 
 
 class Packed(NamedTuple):
-    """Something compressed."""
+    """A compressed byte string."""
 
     data: bytes
     examples: bytes
-    """Shared by many."""
+    """The examples, shared by many."""
 
     def content(self) -> bytes:
-        """Return what was compressed."""
+        """Return the original bytes."""
         return zlib.decompressobj(_WINDOW_BITS, self.examples).decompress(self.data)
 
 
@@ -38,18 +38,18 @@ class Packing:
     """Compresses bytes of one kind."""
 
     def __init__(self) -> None:
-        """Know no example yet."""
+        """Start without examples."""
         self._examples = b""
 
     def of(self, content: bytes) -> Packed | None:
-        """Return it compressed, or None if that saves nothing."""
+        """Return the bytes compressed, or None if that saves nothing."""
         data = self._compressed(content)
         if len(data) > len(content) * _POOR and self._add(content):
             data = self._compressed(content)
         return Packed(data, self._examples) if len(data) < len(content) else None
 
     def _add(self, content: bytes) -> bool:
-        """Make something an example, if there is room; return whether it is one."""
+        """Add an example, if there is room; return whether it was added."""
         has_room = 0 < len(content) <= EXAMPLES_BYTES_MAX - len(self._examples)
         if has_room:
             self._examples += content

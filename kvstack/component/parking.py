@@ -1,12 +1,12 @@
-"""Waiting for an answer that many wait for, if possible without a task for each of them.
+"""Waiting for a shared answer, if possible without a task for each waiter.
 
     wait = Wait()
     answer = await wait            in a task: as for a future
     wait.set_result(answer)
 
-A future wakes each of its tasks by itself: a task, two callbacks and a turn of the loop for every
-waiter. Who steps coroutines without tasks (`stepping`) is given the Wait instead of a future, puts
-the coroutine aside (`park`), and steps it again together with all others that were woken.
+A future wakes each of its tasks separately: a task, two callbacks and a loop iteration for every
+waiter. Code that steps coroutines without tasks (`stepping`) gets the Wait instead of a future,
+parks the coroutine (`park`), and steps it again together with all others that were woken.
 """
 
 import asyncio
@@ -17,37 +17,37 @@ T = TypeVar("T")
 
 
 class Waker(Protocol):
-    """One who was put aside."""
+    """A parked coroutine."""
 
     def wake(self) -> None:
-        """Take note that the answer is there; it may not step the coroutine at once."""
+        """Note that the answer is available; must not step the coroutine immediately."""
         ...
 
 
 class Stepping:
-    """Who steps coroutines at present."""
+    """The code that is stepping coroutines at present."""
 
     __slots__ = ("task",)
 
     def __init__(self) -> None:
-        """Begin with nobody."""
+        """Start without a current task."""
         self.task: asyncio.Task[None] | None = None
         """The current task while coroutines are stepped that may be put aside."""
 
 
 stepping: Final = Stepping()
-"""Of the process; loops in other threads are told apart by their tasks."""
+"""The state of the process; loops in other threads are distinguished by their tasks."""
 
 
 class Wait(Generic[T]):
-    """What one coroutine waits for."""
+    """The answer that one coroutine waits for."""
 
     __slots__ = ("_error", "_future", "_is_done", "_result", "_waker")
 
     _result: T
 
     def __init__(self) -> None:
-        """Begin without an answer."""
+        """Create the Wait without an answer."""
         self._is_done = False
         self._error: BaseException | None = None
         self._future: asyncio.Future[None] | None = None
@@ -66,16 +66,16 @@ class Wait(Generic[T]):
         return self._result
 
     def done(self) -> bool:
-        """Tell whether there is an answer, or nobody waits for it any more."""
+        """Return whether there is an answer, or its waiter has gone."""
         return self._is_done or (self._future is not None and self._future.done())
 
     def set_result(self, result: T) -> None:
-        """Answer."""
+        """Set the answer."""
         self._result = result
         self._settle()
 
     def set_exception(self, error: BaseException) -> None:
-        """Answer with an error."""
+        """Set an error as the answer."""
         self._error = error
         self._settle()
 
@@ -87,11 +87,11 @@ class Wait(Generic[T]):
             self._future.set_result(None)
 
     def park(self, waker: Waker) -> None:
-        """Wake this one, which has been given the Wait, when the answer is there."""
+        """Wake this parked coroutine when the answer is available."""
         self._waker = waker
 
     def future(self) -> "asyncio.Future[None]":
-        """Return a future that is done with the answer; who was to be woken is not."""
+        """Return a future of the answer; a parked coroutine is then not woken."""
         self._waker = None
         if self._future is None:
             self._future = asyncio.get_running_loop().create_future()

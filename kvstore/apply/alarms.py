@@ -37,7 +37,7 @@ class Alarms:
         return sorted(wanted, key=lambda alarm: (alarm[1], alarm[0]))
 
     def is_raised(self, alarm: Alarm) -> bool:
-        """Tell whether one member's alarm of one type is raised."""
+        """Return whether one member's alarm of one type is raised."""
         return alarm in self._raised
 
     def activate(self, alarm: Alarm) -> None:
@@ -48,7 +48,7 @@ class Alarms:
             self._refresh()
 
     def deactivate(self, alarm: Alarm) -> bool:
-        """Clear an alarm; tell whether it was raised."""
+        """Clear an alarm; return whether it was raised."""
         if alarm not in self._raised:
             return False
         self._raised.remove(alarm)

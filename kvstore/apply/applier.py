@@ -6,7 +6,7 @@ The quota is the exception etcd makes: a write above it is performed and then an
 and the alarm is raised.
 
 Requests are identified by their field number in InternalRaftRequest. What an entry means to
-watchers is collected in `events`, in order. Who waits for the result is not known here.
+watchers is collected in `events`, in order. The waiters for the result are not known here.
 
 Rule: what belongs to one entry (credential, index) comes as an argument and is kept nowhere.
 """
@@ -136,7 +136,7 @@ class Applier:
         handler = self._handlers.get(field)
         if handler is None:
             raise CorruptionError(
-                f"the log holds a request of kind {field}, which this version cannot apply"
+                f"the log contains a request of kind {field}, which this version cannot apply"
             )
         if self._alarms.corrupt and field in _REFUSED_WHEN_CORRUPT:
             return CORRUPT
@@ -160,11 +160,11 @@ class Applier:
             if refusal is not None:
                 return refusal
             value, lease, previous = resolve_put(store, request)
-            shown = previous if request.prev_kv else None
+            prev_kv = previous if request.prev_kv else None
             cost = put_cost_bytes(request)
         else:
             value = request.value
-            shown = None
+            prev_kv = None
             cost = KEY_OVERHEAD_BYTES + len(key) + len(value)
         event = store.put_one(key, value, lease)
         if lease or lessor.has_keys:
@@ -174,7 +174,7 @@ class Applier:
             self.over_quota = True
             return NO_SPACE
         header = self._headers.field(event.main, self.term)
-        return header if shown is None else splice.put_response(header, shown)
+        return header if prev_kv is None else splice.put_response(header, prev_kv)
 
     def put_run(self, keys: list[bytes], values: list[bytes]) -> int | None:
         """Apply puts that follow one another in the log (the hot path); return the first revision.
@@ -206,7 +206,7 @@ class Applier:
         return found
 
     def _may_run(self, key_sizes: Iterable[int], values: list[bytes]) -> bool:
-        """Tell whether writes are refused for no other reason than those of each request."""
+        """Return whether writes are refused for no other reason than those of each request."""
         alarms = self._alarms
         if alarms.corrupt or alarms.no_space or self._auth.enabled:
             return False

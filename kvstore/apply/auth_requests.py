@@ -4,7 +4,7 @@ The credential is in the entry's header. All but these need the root role, check
 member:
 
     Authenticate   the password was verified before the entry was made
-    AuthStatus     open to everybody
+    AuthStatus     open to all
     UserGet        of the caller's own user        RoleGet   of a role the caller has
 
 Requests that only read are answered by the member that proposed them; the others ignore the result.
@@ -43,7 +43,7 @@ class AuthRequests:
     """Applies the requests about users and roles."""
 
     def __init__(self, auth: AuthStore, header: Callable[[], bytes]) -> None:
-        """Take the store, and what makes the header of a response."""
+        """Take the store, and the function that makes the header of a response."""
         self._auth = auth
         self._header = header
         self._handlers: dict[int, _Handler] = {

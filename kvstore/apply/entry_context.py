@@ -1,4 +1,4 @@
-"""What applying an entry depends on besides its request.
+"""The context of an entry: what applying it depends on besides its request.
 
 It is made for one entry, passed down as an argument and kept nowhere, so no entry can be applied
 with another's credential.

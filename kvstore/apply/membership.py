@@ -96,13 +96,13 @@ class Membership:
         member.client_urls = client_urls
         self._save(member)
 
-    def correct(self, known: V2Members) -> list[int]:
+    def correct(self, recorded: V2Members) -> list[int]:
         """Set the list to that of a version 2 store; return the ids whose rows were wrong.
 
         A member that has published nothing there keeps the name it was created with.
         """
         wrong: list[int] = []
-        for member in known.members.values():
+        for member in recorded.members.values():
             before = self.members.get(member.id)
             if before is not None and not member.client_urls:
                 member.name, member.client_urls = before.name, before.client_urls
@@ -110,11 +110,11 @@ class Membership:
                 self.members[member.id] = member
                 self._save(member)
                 wrong.append(member.id)
-        for member_id in self.members.keys() - known.members.keys():
+        for member_id in self.members.keys() - recorded.members.keys():
             del self.members[member_id]
             self._backend.delete(Table.MEMBERS, _row_key(member_id))
             wrong.append(member_id)
-        for member_id in known.removed - self.removed:
+        for member_id in recorded.removed - self.removed:
             self.removed.add(member_id)
             self._backend.put(Table.MEMBERS_REMOVED, _row_key(member_id), _REMOVED)
         return wrong
@@ -131,16 +131,16 @@ class Membership:
     def set_version(self, version: str) -> None:
         """Set the cluster version (major.minor.0); DataDirError for one above this server's."""
         try:
-            wanted, own = parse_version(version), parse_version(SERVER_VERSION)
+            cluster, own = parse_version(version), parse_version(SERVER_VERSION)
         except ValueError as error:
             raise CorruptionError(f"cluster version in the log: {error}") from None
-        if wanted > own.without_patch:
+        if cluster > own.without_patch:
             raise DataDirError(
                 "invalid downgrade; server version is lower than determined cluster version: "
-                f"this server is {own}, the cluster {wanted}"
+                f"this server is {own}, the cluster {cluster}"
             )
         before = self.cluster_version
-        self.was_lowered |= before is not None and wanted < parse_version(before)
+        self.was_lowered |= before is not None and cluster < parse_version(before)
         self.cluster_version = version
         self._backend.put(Table.CLUSTER, _VERSION, version.encode())
 

@@ -1,7 +1,7 @@
 """A range request against the store: fetch, filter, sort, cut, in etcd's order.
 
 A limit is pushed down only if nothing is filtered or sorted afterwards; then one key more than
-requested is fetched, which tells whether there are `more`. `count` is the number of keys in range
+requested is fetched, which shows whether there are `more`. `count` is the number of keys in range
 before filters and limit.
 """
 
@@ -36,12 +36,12 @@ class RangeAnswer(NamedTuple):
 
 
 def is_store_order(request: pb.RangeRequest) -> bool:
-    """Tell whether the response is in the store's own order, ascending by key."""
+    """Return whether the response is in the store's own order, ascending by key."""
     return request.sort_target == pb.RangeRequest.KEY and is_default_order(request)
 
 
 def is_default_order(request: pb.RangeRequest) -> bool:
-    """Tell whether the request names no order, or ascending by key.
+    """Return whether the request names no order, or ascending by key.
 
     Then etcd applies the limit before it sorts, even if a target other than KEY is named.
     """
@@ -51,7 +51,7 @@ def is_default_order(request: pb.RangeRequest) -> bool:
 
 
 def has_revision_filters(request: pb.RangeRequest) -> bool:
-    """Tell whether the request filters keys by their create or mod revision."""
+    """Return whether the request filters keys by their create or mod revision."""
     return bool(
         request.min_mod_revision
         or request.max_mod_revision
@@ -77,7 +77,7 @@ def execute_range(store: Store, request: pb.RangeRequest) -> RangeAnswer | Refus
 
 
 def is_plain(request: pb.RangeRequest) -> bool:
-    """Tell whether a request is for KeyValues as they are now, in the store's own order."""
+    """Return whether a request is for KeyValues as they are now, in the store's own order."""
     return not (
         request.revision > 0
         or request.count_only
@@ -110,7 +110,7 @@ def shape(request: pb.RangeRequest, kvs: list[bytes]) -> tuple[list[bytes], bool
 
 
 def skips_values(request: pb.RangeRequest) -> bool:
-    """Tell whether the key index can answer alone, which has no values and no leases.
+    """Return whether the key index can answer alone, which has no values and no leases.
 
     Sorting by value needs them; etcd 3.7 then shows the lease as well.
     """

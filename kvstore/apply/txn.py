@@ -27,7 +27,7 @@ from kvstore.wire.gen import kv_pb2
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.splice import HeaderMaker
 
-Result: TypeAlias = bytes | Refusal  # a response, or why there is none
+Result: TypeAlias = bytes | Refusal  # a response, or the refusal
 
 _EMPTY_HEADER: Final = b"\x0a\x00"
 _EMPTY_OP: Final = b"\x1a\x00"
@@ -37,7 +37,7 @@ _ZERO_KV: Final = kv_pb2.KeyValue()
 
 
 def is_read_only(request: pb.TxnRequest) -> bool:
-    """Tell whether both branches consist of ranges alone (a nested txn counts as a write)."""
+    """Return whether both branches consist of ranges alone (a nested txn counts as a write)."""
     return all(
         op.WhichOneof("request") == "request_range"
         for ops in (request.success, request.failure)
@@ -46,7 +46,7 @@ def is_read_only(request: pb.TxnRequest) -> bool:
 
 
 def is_serializable(request: pb.TxnRequest) -> bool:
-    """Tell whether a read-only transaction may be answered without asking the quorum."""
+    """Return whether a read-only transaction may be answered without asking the quorum."""
     return all(
         op.request_range.serializable for ops in (request.success, request.failure) for op in ops
     )

@@ -50,7 +50,7 @@ class IntervalTree:
         _set_highest(self._root)
 
     def intersects(self, begin: bytes, end: bytes) -> bool:
-        """Tell whether a search for an interval that overlaps finds one."""
+        """Return whether a search for an interval that overlaps finds one."""
         first, last = point(begin), point(end)
         node = self._root
         while node is not None and _side(first, last, node.begin, node.end) != 0:
@@ -60,7 +60,7 @@ class IntervalTree:
         return node is not None
 
     def contains(self, begin: bytes, end: bytes) -> bool:
-        """Tell whether the intervals a search finds reach, without a gap, from begin to end."""
+        """Return whether the intervals a search finds reach, without a gap, from begin to end."""
         first, last = point(begin), point(end)
         found = _overlapping(self._root, first, last)
         start = next(found, None)

@@ -52,7 +52,7 @@ class Intervals:
             ends.append(end)
 
     def covers(self, key: bytes, range_end: bytes) -> bool:
-        """Tell whether the union contains every key of a request's range."""
+        """Return whether the union contains every key of a request's range."""
         if self._is_odd or (range_end and range_end <= key and range_end != OPEN_END):
             return self._covers_as_etcd(key, range_end)
         at = bisect_right(self._starts, key) - 1

@@ -61,5 +61,5 @@ def _decode(kind: type[_Row], table: Table, key: bytes, value: bytes) -> _Row:
     except DecodeError as error:
         raise CorruptionError(f"table {name}, row {key!r}: cannot be read: {error}") from error
     if row.name != key:
-        raise CorruptionError(f"table {name}, row {key!r}: holds {row.name!r}")
+        raise CorruptionError(f"table {name}, row {key!r}: contains {row.name!r}")
     return row

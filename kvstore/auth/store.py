@@ -7,7 +7,7 @@
 The auth revision goes up by one with whatever changes users, roles or permissions, and when auth is
 disabled; not when it is enabled, and not by a change that changed nothing. A credential carries the
 auth revision it was made at, and is refused if that is below the store's: what it was checked
-against may be gone. The client gets a new one and tries again.
+against may have changed. The client gets a new one and tries again.
 
 User "root" with role "root" must exist before auth can be enabled, and stays as long as it is
 enabled. Role "root" may do everything, on all keys, whether its row exists or not.
@@ -74,7 +74,7 @@ class AuthStore:
         self.tokens = tokens
         self.enabled = False
         self.revision = 0
-        self.changes = 0  # goes up whenever anybody's permissions may have changed
+        self.changes = 0  # raised whenever permissions may have changed
         self._users: dict[str, User] = {}
         self._roles: dict[str, Role] = {}
         self._grants: dict[str, Grants] = {}  # computed when first needed
@@ -118,7 +118,7 @@ class AuthStore:
         return sorted(self._roles)
 
     def has_role(self, username: str, role: str) -> bool:
-        """Tell whether a user was granted a role."""
+        """Return whether a user was granted a role."""
         user = self._users.get(username)
         return user is not None and role in user.roles
 
@@ -391,5 +391,5 @@ def _same_range(permission: Permission, key: bytes, range_end: bytes) -> bool:
 
 
 def _is_range(key: bytes, range_end: bytes) -> bool:
-    """Tell whether a permission's range can contain a key."""
+    """Return whether a permission's range can contain a key."""
     return bool(key) and (not range_end or key < range_end or range_end == OPEN_END)

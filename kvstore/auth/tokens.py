@@ -1,4 +1,4 @@
-"""Tokens: what a client sends instead of its password, and for how long it is valid.
+"""Tokens, which clients send instead of passwords, and their validity.
 
     simple   "qVxSfSvUGxsRlLqa.13": 16 letters and the log index it was assigned after. All members
              assign the same token when the Authenticate entry is applied; it is kept in memory and
@@ -9,7 +9,7 @@
              Verified tokens are cached, so a client's later calls cost a dict lookup.
     none     no tokens are issued
 
-A token stands for a `Credential`: a user name and an auth revision. A simple token has the store's
+A token represents a `Credential`: a user name and an auth revision. A simple token has the store's
 current revision. A signed one carries the revision it was made at, and is refused once the store's
 is higher. Times are given by the caller. Signing and verifying is not done here: see TokenKeys.
 """
@@ -180,7 +180,7 @@ class SignedTokens:
         return ""
 
     def assign(self, username: str, prefix: str, index: int, now_ns: int) -> str | Refusal:
-        """Return "": the member that was asked signs the token."""
+        """Return "": the member that serves the call signs the token."""
         return "" if self.keys.can_sign else VERIFY_ONLY
 
     def identify(self, token: str, revision: int, now_ns: int, wall_ms: int) -> Credential | None:

@@ -1,9 +1,9 @@
 """Clients of the store: one small asynchronous protocol, in process or over the network.
 
     async with connect(["10.0.0.1:2379", "10.0.0.2:2379"]) as store:
-        found = await store.get(b"k")
-        async with store.watch(b"a", b"b", start_revision=found.revision + 1) as watch:
-            async for each in watch: ...
+        key = await store.get(b"k")
+        async with store.watch(b"a", b"b", start_revision=key.revision + 1) as watch:
+            async for value in watch: ...
 
 `store` is the protocol, `values` has its arguments and results, `errors` its errors. A Store uses
 one of three channels (`channel`), which carry bytes and do not interpret them:

@@ -1,11 +1,11 @@
-"""A client for callers without an event loop: it has its own, which runs while they wait.
+"""A client for callers without an event loop: its own loop runs while they wait.
 
     with OwnLoop() as loop:
         store = loop.enter(connect([url]))
-        found = loop.run(store.get(b"k"))
+        key = loop.run(store.get(b"k"))
         for piece in loop.iterate(pieces): ...
 
-Between the calls the loop does not run: no answer is read, and watches stand still.
+Between the calls the loop does not run: no answer is read, and watches do not advance.
 """
 
 import asyncio
@@ -25,15 +25,15 @@ class OwnLoop:
         self._entered = AsyncExitStack()
 
     def enter(self, context: AbstractAsyncContextManager[T]) -> T:
-        """Enter an asynchronous context manager, which is left by close."""
+        """Enter an asynchronous context manager, which close exits."""
         return self.run(self._entered.enter_async_context(context))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for something."""
+        """Run an awaitable; return its result."""
         return self._loop.run_until_complete(work)
 
     def iterate(self, values: AsyncIterator[T]) -> Iterator[T]:
-        """Yield what an asynchronous iterator yields."""
+        """Yield the items of an asynchronous iterator."""
         while True:
             try:
                 yield self.run(_next(values))
@@ -41,7 +41,7 @@ class OwnLoop:
                 return
 
     def close(self) -> None:
-        """Leave what was entered and end the loop."""
+        """Exit the entered context managers and close the loop."""
         if self._loop.is_closed():
             return
         try:

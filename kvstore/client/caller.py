@@ -38,7 +38,7 @@ REPEATABLE: Final = frozenset(
         rpc.AUTH_ROLE_GET, rpc.AUTH_ROLE_LIST, rpc.ELECTION_LEADER, rpc.MOVE_LEADER,
     }
 )  # fmt: skip
-# A server that says so has not begun with a change.
+# A server that answers so has not started a change.
 _NOT_BEGUN: Final = frozenset({NO_LEADER.text, PROPOSAL_DROPPED.text})
 
 
@@ -74,9 +74,9 @@ class Caller:
         return await self._repeat(again, began, limit_s, first, metadata, is_change=is_change)
 
     async def run(self, attempt: Callable[[float], Awaitable[T]], limit_s: float | None) -> T:
-        """Make something other than a unary call, which may be repeated, by the same rules.
+        """Repeat an attempt that is not a unary call, by the same rules.
 
-        An attempt is given the time that is left; CallFailedError if it came to nothing.
+        An attempt gets the remaining time; it raises CallFailedError if it failed.
         """
         limit_s = self._limit_s if limit_s is None else limit_s
         began = self._time()
@@ -97,10 +97,10 @@ class Caller:
         *,
         is_change: bool,
     ) -> T:
-        """Repeat what failed where that is safe; metadata is what it was refused with."""
+        """Repeat a failed call where that is safe; metadata is that of the failed attempt."""
         until = began + limit_s
         renewals = 0
-        for made in range(1, ATTEMPTS_MAX):
+        for attempts in range(1, ATTEMPTS_MAX):
             left_s = until - self._time()
             if left_s <= 0 or self._is_closed:
                 break
@@ -111,8 +111,8 @@ class Caller:
                 elif not self._may_repeat(failure, is_change=is_change):
                     break
                 elif not failure.was_sent and self._time() - began >= self._reach_s:
-                    break  # nobody was reached for as long as that is waited for
-                await self._pause(made, left_s)
+                    break  # no endpoint was reached within that limit
+                await self._pause(attempts, left_s)
                 left_s = until - self._time()
                 if left_s <= 0:
                     break

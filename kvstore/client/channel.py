@@ -57,7 +57,7 @@ class Channel(Protocol):
     """A connection to a store."""
 
     def start(self) -> None:
-        """Begin, on the running loop."""
+        """Start, on the running loop."""
         ...
 
     async def call(
@@ -90,5 +90,5 @@ class Channel(Protocol):
         ...
 
     async def close(self) -> None:
-        """End everything; open calls fail with UNAVAILABLE."""
+        """Close the channel; open calls fail with UNAVAILABLE."""
         ...

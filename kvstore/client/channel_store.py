@@ -147,7 +147,7 @@ class ChannelStore:
         serializable: bool = False,
         timeout_s: float | None = None,
     ) -> GetResult:
-        """Return one key as it is, or was at a revision."""
+        """Return one key, now or at a revision."""
         request = encode.get_request(key, revision, serializable=serializable)
         body = await self._call(rpc.RANGE, request, timeout_s, is_change=False)
         try:
@@ -220,7 +220,7 @@ class ChannelStore:
             key = page.kvs[-1].key + b"\0"
 
     async def current_revision(self, *, timeout_s: float | None = None) -> int:
-        """Return a revision that no change acknowledged before this call is above."""
+        """Return a revision at or above every change acknowledged before this call."""
         revision = self._channel.local_revision()
         if revision is not None:
             return revision
@@ -241,7 +241,7 @@ class ChannelStore:
         return _read(self._decoder.range, body).revision
 
     async def status(self, *, timeout_s: float | None = None) -> StatusResult:
-        """Return how the member that answers stands."""
+        """Return the status of the member that answers."""
         body = await self._call(rpc.STATUS, b"", timeout_s, is_change=False)
         return _read(status_result, body)
 
@@ -255,7 +255,7 @@ class ChannelStore:
         *,
         timeout_s: float | None = None,
     ) -> TxnResult:
-        """Do success if all compares hold, else failure: at once, at one revision."""
+        """Do success if all compares hold, else failure: atomically, at one revision."""
         request = encode.txn_request(compares, success, failure)
         is_change = not encode.changes_nothing(success, failure)
         body = await self._call(rpc.TXN, request, timeout_s, is_change=is_change)
@@ -300,7 +300,7 @@ class ChannelStore:
     async def compact(
         self, revision: int, *, physical: bool = False, timeout_s: float | None = None
     ) -> int:
-        """Give up history before a revision; physical: wait until its rows are gone."""
+        """Discard history before a revision; physical: wait until its rows are deleted."""
         request = pb.CompactionRequest(revision=revision, physical=physical).SerializeToString()
         body = await self._call(rpc.COMPACT, request, timeout_s, is_change=True)
         return _read_message(pb.CompactionResponse, body, is_change=True).header.revision
@@ -310,22 +310,22 @@ class ChannelStore:
     async def lease_grant(
         self, ttl_s: int, *, lease: int = 0, timeout_s: float | None = None
     ) -> LeaseResult:
-        """Make a lease, with an id of the server's choice if none is given."""
+        """Grant a lease; lease 0: the server chooses the id."""
         request = pb.LeaseGrantRequest(TTL=ttl_s, ID=lease).SerializeToString()
-        # With a given id a repetition finds the lease; without, an unused lease just expires.
+        # With an id a repetition finds the lease; without one, an unused lease expires.
         body = await self._call(rpc.LEASE_GRANT, request, timeout_s, is_change=bool(lease))
         m = _read_message(pb.LeaseGrantResponse, body)
         return LeaseResult(m.header.revision, m.ID, m.TTL)
 
     async def lease_keep_alive(self, lease: int, *, timeout_s: float | None = None) -> LeaseResult:
-        """Let a lease live for its whole time from now on; LeaseNotFoundError if it is over."""
+        """Renew a lease for its whole TTL; LeaseNotFoundError if it has ended."""
         caller, keep_alives = self._caller, self._keep_alives
         if caller is None or keep_alives is None:
             raise _not_begun()
         return await caller.run(lambda left_s: keep_alives.once(lease, left_s), timeout_s)
 
     async def lease_revoke(self, lease: int, *, timeout_s: float | None = None) -> int:
-        """End a lease and delete its keys; return the store's revision."""
+        """Revoke a lease and delete its keys; return the store's revision."""
         request = pb.LeaseRevokeRequest(ID=lease).SerializeToString()
         body = await self._call(rpc.LEASE_REVOKE, request, timeout_s, is_change=False)
         return _read_message(pb.LeaseRevokeResponse, body).header.revision
@@ -347,7 +347,7 @@ class ChannelStore:
         if self._watches is None:
             raise _not_begun()
         if start_revision < 0:
-            text = f"a watch cannot start at revision {start_revision}, only from 0 on"
+            text = f"invalid start revision {start_revision} of a watch: must not be negative"
             raise InvalidArgumentError(text, Code.INVALID_ARGUMENT)
         filters = []
         if no_put:

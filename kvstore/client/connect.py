@@ -21,7 +21,7 @@ def connect(
 ) -> Store:
     """Return a Store of a cluster; ConfigError for invalid endpoints or options.
 
-    It connects when it is used in `async with`. on_notice gets lines for a log, on the event loop:
+    It connects when it is used in `async with`. on_notice gets log lines, on the event loop:
     connections made and lost, and why.
     """
     options = options or ClientOptions()
@@ -37,16 +37,16 @@ def open_channel(
     if not endpoints:
         raise ConfigError("at least one endpoint is required")
     if options.token and options.user:
-        raise ConfigError("a token and a user are both given; give only one")
-    places = parse_endpoints(endpoints, options)
+        raise ConfigError("token and user cannot be used together")
+    parsed = parse_endpoints(endpoints, options)
     if options.transport == "native" or (options.transport == "auto" and crate.is_available()):
         from kvstore.client.channels.native import NativeChannel
 
-        return NativeChannel(places, options, on_notice)
+        return NativeChannel(parsed, options, on_notice)
     # Loaded only where it is used: grpcio is large.
     from kvstore.client.channels.grpcio import GrpcioChannel
 
-    return GrpcioChannel(places, options, on_notice)
+    return GrpcioChannel(parsed, options, on_notice)
 
 
 def parse_endpoints(endpoints: Sequence[str], options: ClientOptions) -> list[Endpoint]:

@@ -13,22 +13,22 @@ from urllib.parse import urlsplit
 
 from kvstack.component.errors import ConfigError
 
-_PORT = 2379  # where none is given
+_PORT = 2379  # if the endpoint has none
 
 
 class Endpoint(NamedTuple):
     """The address of one server."""
 
-    name: str  # as it was written
+    name: str  # as the user wrote it
     host: str  # or the path of a unix socket
     port: int | None  # None: a unix socket
     is_tls: bool
-    authority: str  # that requests name
+    authority: str  # in the Host or :authority header of requests
     server_name: str  # that the certificate must have
 
 
 def parse_endpoint(text: str, *, with_tls: bool) -> Endpoint:
-    """Return a parsed endpoint; with_tls: if it has no scheme. ConfigError if it is invalid."""
+    """Return a parsed endpoint; with_tls is used if it has no scheme. ConfigError if invalid."""
     scheme, separator, rest = text.partition("://")
     if not separator:
         scheme, separator, rest = text.partition(":")

@@ -10,7 +10,7 @@
     ├── TooManyRequestsError    the server is overloaded; nothing was done
     ├── NoSpaceError            the database is at its quota
     ├── CorruptError            the members' data differ; a CORRUPT alarm is raised
-    ├── LeaseNotFoundError      the lease has ended, or never was
+    ├── LeaseNotFoundError      the lease has ended, or never existed
     ├── LeaseExistsError
     ├── PermissionDeniedError
     ├── UnauthenticatedError    user, password or token is missing or invalid
@@ -30,16 +30,16 @@ from kvstore.errors import Code, KvstoreError
 
 
 class StoreError(KvstoreError):
-    """A call that has no result; the base class of these errors."""
+    """A call failed; the base class of these errors."""
 
     def __init__(self, text: str, code: int = Code.UNKNOWN) -> None:
-        """Take what happened, and the gRPC code if a server or the way to it gave one."""
+        """Take the text, and the gRPC code if the server or the transport returned one."""
         super().__init__(text)
         self.text: Final = text
         self.code: Final = code
 
     def again(self) -> "StoreError":
-        """Return an equal error, for another caller that waited for the same."""
+        """Return an equal error, for another caller that waited for the same request."""
         return type(self)(self.text, self.code)
 
 
@@ -56,13 +56,13 @@ class OutcomeUnknownError(StoreError):
 
 
 class CompactedError(StoreError):
-    """The revision asked for is no longer kept."""
+    """The requested revision has been compacted."""
 
-    oldest: int = 0  # the oldest that is, where the server told; 0: it did not
+    oldest: int = 0  # the oldest revision kept, if the server returned it; else 0
 
 
 class FutureRevisionError(StoreError):
-    """The revision asked for is not there yet."""
+    """The requested revision does not exist yet."""
 
 
 class TooLargeError(StoreError):
@@ -82,19 +82,19 @@ class CorruptError(StoreError):
 
 
 class LeaseNotFoundError(StoreError):
-    """The lease has ended or never was."""
+    """The lease has ended or never existed."""
 
 
 class LeaseExistsError(StoreError):
-    """A lease of that id is there."""
+    """A lease with that id exists."""
 
 
 class PermissionDeniedError(StoreError):
-    """The user may not do that."""
+    """The user does not have the permission."""
 
 
 class UnauthenticatedError(StoreError):
-    """The server does not know who calls."""
+    """User, password or token is missing or invalid."""
 
 
 class InvalidArgumentError(StoreError):
@@ -106,7 +106,7 @@ class UnsupportedError(StoreError):
 
 
 class MalformedAnswerError(StoreError):
-    """The server's answer is not one to this call."""
+    """The server's answer cannot be decoded as one to this call."""
 
 
 class ClosedError(StoreError):
@@ -167,13 +167,13 @@ _UNCLEAR: Final = frozenset(
         Code.DATA_LOSS,
     }
 )
-_TOO_LARGE: Final = "larger than max"  # in the words of every gRPC
-# So begins what clients say of an answer: then the server has done what it was asked.
+_TOO_LARGE: Final = "larger than max"  # the text of every gRPC implementation
+# A client's own error about an answer begins so: the server has then processed the request.
 _ANSWER_TOO_LARGE: Final = ("answer larger", "CLIENT: Received", "Received message larger")
 
 
 def is_unclear(failure: CallFailedError) -> bool:
-    """Tell whether a change may have been made though its call failed."""
+    """Return whether a change may have been made although its call failed."""
     if not failure.was_sent or failure.text in _BY_TEXT:
         return False
     return failure.code in _UNCLEAR or failure.text.startswith(_ANSWER_TOO_LARGE)
@@ -192,7 +192,7 @@ def error_of(failure: CallFailedError, *, is_change: bool) -> StoreError:
 
 
 def error_of_text(text: str) -> StoreError:
-    """Return the StoreError for a server's reason of ending a watch, which has no code."""
+    """Return the StoreError for a server's reason to end a watch, which has no code."""
     for known, error in _BY_TEXT.items():
         if known in text:
             return error(text)

@@ -30,7 +30,7 @@ from kvstore.wire.varint import WireError
 if TYPE_CHECKING:
     from kvstore.client.store import Store
 
-_RENEWALS: Final = 3  # in the time a lease lives
+_RENEWALS: Final = 3  # renewals in the TTL of a lease
 _RETRY_S: Final = 0.5
 _ATTEMPT_MIN_S: Final = 1.0
 
@@ -57,15 +57,15 @@ class KeepAlives:
             stream.begin(self._channel.open(rpc.LEASE_KEEP_ALIVE, self._tokens.metadata, stream))
         try:
             async with asyncio.timeout(limit_s):
-                found = await stream.ask(lease)
+                result = await stream.ask(lease)
         except TimeoutError:
             text = f"no answer to a keep-alive within {limit_s:.3g} s"
             failure = CallFailedError(Code.UNAVAILABLE, text, True)
             stream.give_up(failure)
             raise failure from None
-        if found.ttl_s <= 0:
+        if result.ttl_s <= 0:
             raise LeaseNotFoundError(LEASE_NOT_FOUND.text, Code.NOT_FOUND)
-        return found
+        return result
 
     def close(self) -> None:
         """End the stream."""
@@ -92,7 +92,7 @@ class _OneStream:
         return await future
 
     def on_message(self, head: bytes, tail: bytes) -> None:
-        """Give an answer to whoever waits longest for that lease."""
+        """Pass an answer to the caller that has waited longest for that lease."""
         if self._stream is not None:
             self._stream.done_with(len(head) + len(tail))
         try:
@@ -102,7 +102,7 @@ class _OneStream:
             return
         waiting = self._waiting.get(m.ID)
         if not waiting:
-            return  # nobody asked, as far as is known here
+            return  # no call waits for it
         future = waiting.popleft()
         if not waiting:
             del self._waiting[m.ID]
@@ -110,7 +110,7 @@ class _OneStream:
             future.set_result(LeaseResult(m.header.revision, m.ID, m.TTL))
 
     def on_end(self, failure: CallFailedError | None) -> None:
-        """Tell all who wait."""
+        """Fail all waiting calls."""
         self._stream = None
         text = "the stream of keep-alives has ended"
         self.give_up(failure or CallFailedError(Code.UNAVAILABLE, text, True))
@@ -128,9 +128,9 @@ class _OneStream:
 
 
 async def keep_alive(store: "Store", lease: int, ttl_s: float) -> None:
-    """Keep a lease alive until cancelled; LeaseNotFoundError once it is known to be over.
+    """Keep a lease alive until cancelled; LeaseNotFoundError once it is known to have ended.
 
-    UnavailableError when it could not be renewed within ttl_s: it may be over by now.
+    UnavailableError if it could not be renewed within ttl_s: it may have expired.
     """
     time = asyncio.get_running_loop().time
     until = time() + ttl_s
@@ -140,11 +140,11 @@ async def keep_alive(store: "Store", lease: int, ttl_s: float) -> None:
             left_s = until - time()
             if left_s <= 0:
                 raise UnavailableError(f"the lease {lease:x} was not renewed within {ttl_s} s")
-            asked = time()
+            sent_at = time()
             try:
-                found = await store.lease_keep_alive(lease, timeout_s=left_s)
+                result = await store.lease_keep_alive(lease, timeout_s=left_s)
             except (UnavailableError, StoreTimeoutError, OutcomeUnknownError):
                 await asyncio.sleep(min(_RETRY_S, max(until - time(), 0)))
                 continue
-            until = asked + found.ttl_s
+            until = sent_at + result.ttl_s
             break

@@ -17,7 +17,7 @@ class ClientTls:
     trusted_ca_file: str = ""  # empty: the system's
     is_unverified: bool = False  # trust any certificate of a server
     server_name: str = ""  # that a server's certificate must have; empty: the endpoint's host
-    is_wanted: bool = False  # TLS for endpoints without a scheme, as with any other setting
+    is_enabled: bool = False  # TLS for endpoints without a scheme, as with any other setting
 
     @property
     def is_given(self) -> bool:
@@ -27,13 +27,13 @@ class ClientTls:
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """Settings of a Store; the defaults suit a cluster near by."""
+    """Settings of a Store; the defaults suit a cluster on a local network."""
 
     timeout_s: float = 10.0  # of a call that has no limit of its own; servers give up after 7 s
     user: str = ""
     password: str = ""
-    token: str = ""  # one that was made elsewhere (JWT), instead of user and password
-    metadata: Metadata = ()  # goes with every call
+    token: str = ""  # one issued elsewhere (JWT), instead of user and password
+    metadata: Metadata = ()  # sent with every call
     tls: ClientTls = ClientTls()
     transport: TransportName = "auto"  # auto: native if the crate was built
     dial_timeout_s: float = 5.0
@@ -43,8 +43,8 @@ class ClientOptions:
     keeps_idle_alive: bool = False  # pings also without open calls; servers may refuse that
     request_bytes_max: int = 2**31 - 1  # the server has a limit of its own, 1.5 MiB by default
     response_bytes_max: int = 512 << 20
-    watch_bytes_max: int = 16 << 20  # of events that the reader of one watch has not taken
-    watches_bytes_max: int = 256 << 20  # and of all watches
+    watch_bytes_max: int = 16 << 20  # of events that the reader of one watch has not consumed
+    watches_bytes_max: int = 256 << 20  # of all watches together
     require_leader: bool = True  # watches leave a member that has no leader
     revision_key: bytes = b"\0"  # the key current_revision reads; the user needs permission
-    seed: int | None = None  # of the jitter of pauses; None: by chance
+    seed: int | None = None  # seed of the jitter of pauses; None: random

@@ -3,8 +3,8 @@
     a calls ──► request 1 is open ────────────────► answer 1 for a
     b, c call meanwhile ──► wait ──► request 2 ──► answer 2 for b and c
 
-An answer is only for callers that called before its request was sent, so it is as new as each of
-them needs. There is never more than one open request, however many callers there are.
+An answer is only for callers that called before its request was sent, so it is new enough for
+each of them. There is never more than one open request, however many callers there are.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ class SharedQuestion:
     """Makes requests for all callers."""
 
     def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
-        """Take what asks once; it has a time limit of its own."""
+        """Take the function that sends one request; it has its own time limit."""
         self._ask = ask
         self._waiting: list[Wait[int]] = []
         self._task: asyncio.Task[None] | None = None
@@ -37,39 +37,39 @@ class SharedQuestion:
 
     async def _ask_for_all(self) -> None:
         while self._waiting:
-            asked, self._waiting = self._waiting, []
+            waits, self._waiting = self._waiting, []
             try:
                 answer = await self._ask()
             except StoreError as error:
-                for each in asked:
-                    if not each.done():
-                        each.set_exception(error.again())
+                for wait in waits:
+                    if not wait.done():
+                        wait.set_exception(error.again())
             except BaseException:
-                self._waiting += asked
+                self._waiting += waits
                 raise
             else:
-                for each in asked:
-                    if not each.done():
-                        each.set_result(answer)
+                for wait in waits:
+                    if not wait.done():
+                        wait.set_result(answer)
 
     def _over(self, task: asyncio.Task[None]) -> None:
-        """Begin anew with those who asked just as it ended; tell them if it was given up."""
+        """Send the next request for the callers that wait; fail them if it was abandoned."""
         self._task = None
-        failure: BaseException | None = ClosedError("the question was given up")
+        failure: BaseException | None = ClosedError("the request was abandoned")
         if not task.cancelled():
             failure = task.exception()
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if each.done():
+        for wait in waiting:
+            if wait.done():
                 continue
             if failure is not None:
-                each.set_exception(failure)
+                wait.set_exception(failure)
             else:
-                self._waiting.append(each)
+                self._waiting.append(wait)
         if self._waiting:
             self._begin()
 
     def close(self) -> None:
-        """Give up; who waits gets a ClosedError."""
+        """Close; waiting callers get a ClosedError."""
         if self._task is not None:
             self._task.cancel()

@@ -6,8 +6,8 @@
     watch      changes as they happen, resumed after any break
 
 A time limit is given in seconds with each call, or is the default of the options. When a change
-ends in OutcomeUnknownError, it may still be made after that, until the server's own time for it is
-over. Cancelling the caller cancels the call; the outcome of a change is then unknown, too.
+ends in OutcomeUnknownError, it may still be made after that, until the server's own time limit.
+Cancelling the caller cancels the call; the outcome of a change is then unknown, too.
 
 One Store belongs to one event loop.
 """
@@ -38,7 +38,7 @@ class Store(Protocol):
     """A store of keys with revisions; use it in `async with`."""
 
     async def __aenter__(self) -> Self:
-        """Start; no endpoint needs to be connected yet."""
+        """Start; returns before any endpoint is connected."""
         ...
 
     async def __aexit__(
@@ -47,7 +47,7 @@ class Store(Protocol):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End everything open, with ClosedError."""
+        """Close the store: open calls and watches fail with ClosedError."""
         ...
 
     async def get(
@@ -58,7 +58,7 @@ class Store(Protocol):
         serializable: bool = False,
         timeout_s: float | None = None,
     ) -> GetResult:
-        """Return one key as it is, or was at a revision."""
+        """Return one key, now or at a revision."""
         ...
 
     async def range(
@@ -91,7 +91,7 @@ class Store(Protocol):
     ) -> AsyncGenerator[RangeResult, None]:
         """Yield the keys from key to end page by page, all as of the first page's revision.
 
-        The limit is for each page. CompactedError if the revision is given up meanwhile.
+        The limit is for each page. CompactedError if the revision is compacted meanwhile.
         """
         ...
 
@@ -134,29 +134,29 @@ class Store(Protocol):
     ) -> int:
         """Discard history before a revision; physical: wait until its rows are deleted.
 
-        Returns the store's revision. CompactedError if that was done before.
+        Returns the store's revision. CompactedError if it was compacted before.
         """
         ...
 
     async def current_revision(self, *, timeout_s: float | None = None) -> int:
         """Return a revision at or above every change acknowledged before this call.
 
-        Concurrent callers share one read, which begins after they have called.
+        Concurrent callers share one read, which begins after their calls.
         """
         ...
 
     async def lease_grant(
         self, ttl_s: int, *, lease: int = 0, timeout_s: float | None = None
     ) -> LeaseResult:
-        """Make a lease, with an id of the server's choice if none is given."""
+        """Grant a lease; lease 0: the server chooses the id."""
         ...
 
     async def lease_keep_alive(self, lease: int, *, timeout_s: float | None = None) -> LeaseResult:
-        """Let a lease live for its whole time from now on; LeaseNotFoundError if it is over."""
+        """Renew a lease for its whole TTL; LeaseNotFoundError if it has ended."""
         ...
 
     async def lease_revoke(self, lease: int, *, timeout_s: float | None = None) -> int:
-        """End a lease and delete its keys; return the store's revision."""
+        """Revoke a lease and delete its keys; return the store's revision."""
         ...
 
     def watch(

@@ -1,9 +1,9 @@
-"""Who a client says it is: metadata for its calls, and a token that is renewed when it is refused.
+"""The credentials of a client: metadata for its calls, and a token that is renewed when refused.
 
     user and password ──► Authenticate ──► ("token", …) goes with every call
-         └── again, once for all who were refused, when a server does not know the token any more
+         └── again, once for all refused callers, when a server no longer accepts the token
 
-A token that was given goes as it is. Without either, calls carry the options' metadata alone.
+A token in the options is sent as it is. Without either, calls carry only the options' metadata.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ class Tokens:
     """The metadata of one client's calls."""
 
     def __init__(self, channel: Channel, options: ClientOptions) -> None:
-        """Take user and password, or a token, from the options; nobody is asked yet."""
+        """Take user and password, or a token, from the options; no call is made yet."""
         self._channel = channel
         self._base: Final = options.metadata
         self._user: Final = options.user
@@ -44,22 +44,24 @@ class Tokens:
 
     @property
     def can_renew(self) -> bool:
-        """Whether there are a user and a password to make a token of."""
+        """Whether there are a user and a password to get a token with."""
         return bool(self._user)
 
     def is_refusal(self, failure: CallFailedError) -> bool:
-        """Tell whether a call failed only for its token: nothing was done, and a new one may help.
+        """Return whether a call failed only because of its token, so a new one may help.
 
-        A certificate may also meet a change of users; then a repetition alone helps.
+        Nothing was done then.
+
+        With a certificate, users may have changed during the call; then repeating it helps.
         """
         if failure.text not in _REFUSED:
             return False
         return self.can_renew or failure.text == AUTH_OLD_REVISION.text
 
     async def renew(self, refused: Metadata | None, limit_s: float) -> None:
-        """Get a token instead of the one in refused; CallFailedError if there is none to be had."""
+        """Get a token to replace the one in refused; CallFailedError if that fails."""
         if not self.can_renew or self.metadata is not refused:
-            return  # there is nothing to renew, or somebody has just done it
+            return  # there is nothing to renew, or another call has just renewed it
         if self._renewing is None:
             self._renewing = asyncio.create_task(self._authenticate(limit_s), name="authenticate")
             self._renewing.add_done_callback(self._renewed)
@@ -68,7 +70,7 @@ class Tokens:
     def _renewed(self, task: asyncio.Task[None]) -> None:
         self._renewing = None
         if not task.cancelled():
-            task.exception()  # its waiters get it; there may be none left
+            task.exception()  # its waiters get the error; there may be none left
 
     async def _authenticate(self, limit_s: float) -> None:
         body = self._request.SerializeToString()
@@ -86,6 +88,6 @@ class Tokens:
         self.metadata = (*self._base, (TOKEN, token))
 
     def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel the request that is under way."""
         if self._renewing is not None:
             self._renewing.cancel()

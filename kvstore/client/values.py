@@ -3,7 +3,7 @@
     store.txn([Compare.mod_revision(b"k", 7)], [Put(b"k", b"new")], [Range(b"k")])
     ──► TxnResult(revision=9, succeeded=True, results=[PutResult(9, None)])
 
-Every answer carries the revision of the store when it was given. Keys and values are bytes; a range
+Every answer carries the revision of the store at that time. Keys and values are bytes; a range
 is from key to end, without the end: b"" is the one key, b"\\0" everything from key on. Revisions,
 versions and leases are whole numbers, 0 where there is none.
 
@@ -24,36 +24,36 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 class KeyValue(NamedTuple):
-    """One key as it was stored."""
+    """One key with its value, as stored."""
 
     key: bytes
     value: bytes
     create_revision: int
     mod_revision: int
-    version: int  # 1 for a key that was made, counted up by each change
+    version: int  # 1 for a key that was created, raised by each change
     lease: int
 
 
 class EventKind(IntEnum):
-    """What happened to a key."""
+    """The kind of a change to a key."""
 
     PUT = 0
     DELETE = 1
 
 
 class Event(NamedTuple):
-    """One change. Of a deletion kv has only the key and, as mod_revision, when it was."""
+    """One change. For a deletion, kv has only the key and the revision of the deletion."""
 
     kind: int  # an EventKind
     kv: KeyValue
-    prev_kv: KeyValue | None  # before it, if that was asked for
+    prev_kv: KeyValue | None  # before the change, if prev_kv was requested
 
 
-# Questions and changes, as they also stand in a transaction.
+# Reads and changes, which are also the operations of a transaction.
 
 
 class SortOrder(IntEnum):
-    """How the keys of a range are sorted."""
+    """The sort order of a range."""
 
     NONE = 0
     ASCENDING = 1
@@ -61,7 +61,7 @@ class SortOrder(IntEnum):
 
 
 class SortTarget(IntEnum):
-    """By what the keys of a range are sorted."""
+    """The field that a range is sorted by."""
 
     KEY = 0
     VERSION = 1
@@ -79,7 +79,7 @@ class Range(NamedTuple):
     revision: int = 0  # 0: now
     keys_only: bool = False
     count_only: bool = False
-    serializable: bool = False  # what the member asked has, which may be behind the others
+    serializable: bool = False  # read from this member alone, which may be behind the others
     sort_order: SortOrder = SortOrder.NONE
     sort_target: SortTarget = SortTarget.KEY
 
@@ -90,9 +90,9 @@ class Put(NamedTuple):
     key: bytes
     value: bytes
     lease: int = 0
-    prev_kv: bool = False  # answer with the key as it was
-    ignore_value: bool = False  # keep the value; the key must be there
-    ignore_lease: bool = False  # keep the lease; the key must be there
+    prev_kv: bool = False  # answer with the previous key
+    ignore_value: bool = False  # keep the value; the key must exist
+    ignore_lease: bool = False  # keep the lease; the key must exist
 
 
 class Delete(NamedTuple):
@@ -100,11 +100,11 @@ class Delete(NamedTuple):
 
     key: bytes
     end: bytes = b""
-    prev_kv: bool = False  # answer with the keys as they were
+    prev_kv: bool = False  # answer with the previous keys
 
 
 class Relation(IntEnum):
-    """How what is stored must compare with what is given."""
+    """The relation that must hold between the stored value and the operand."""
 
     EQUAL = 0
     GREATER = 1
@@ -113,7 +113,7 @@ class Relation(IntEnum):
 
 
 class Target(IntEnum):
-    """What of a key is compared."""
+    """The field of a key that is compared."""
 
     VERSION = 0
     CREATE_REVISION = 1
@@ -123,7 +123,7 @@ class Target(IntEnum):
 
 
 class Compare(NamedTuple):
-    """A condition on a key, or on all from key to end. A key that is not there has zeros."""
+    """A condition on a key, or on all from key to end. A missing key has zeros."""
 
     key: bytes
     target: Target
@@ -133,17 +133,17 @@ class Compare(NamedTuple):
 
     @classmethod
     def mod_revision(cls, key: bytes, revision: int) -> "Compare":
-        """Return the condition that a key was changed last at a revision; 0: it is not there."""
+        """Return the condition that a key was last changed at a revision; 0: it does not exist."""
         return cls(key, Target.MOD_REVISION, revision)
 
     @classmethod
     def absent(cls, key: bytes) -> "Compare":
-        """Return the condition that a key is not there."""
+        """Return the condition that a key does not exist."""
         return cls(key, Target.MOD_REVISION, 0)
 
 
 class Txn(NamedTuple):
-    """If all compares hold success, else failure: atomically, at one revision."""
+    """success if all compares hold, else failure: atomically, at one revision."""
 
     compares: Sequence[Compare]
     success: Sequence["Op"]
@@ -157,7 +157,7 @@ Op: TypeAlias = Range | Put | Delete | Txn
 
 
 class GetResult(NamedTuple):
-    """One key, or None if it is not there."""
+    """One key, or None if it does not exist."""
 
     revision: int
     kv: KeyValue | None
@@ -166,9 +166,9 @@ class GetResult(NamedTuple):
 class RangeResult(NamedTuple):
     """Keys of a range, in order."""
 
-    revision: int  # of the store now, also when an older one was asked for
+    revision: int  # the store's current one, also for a read of an older one
     kvs: list[KeyValue]
-    more: bool  # the limit left some out
+    more: bool  # the limit cut the range
     total: int  # keys in the range, whatever the limit
 
 
@@ -199,7 +199,7 @@ OpResult: TypeAlias = RangeResult | PutResult | DeleteResult | TxnResult
 
 
 class LeaseResult(NamedTuple):
-    """A lease and the seconds it lives from now on."""
+    """A lease and its remaining TTL in seconds."""
 
     revision: int
     lease: int
@@ -207,10 +207,10 @@ class LeaseResult(NamedTuple):
 
 
 class StatusResult(NamedTuple):
-    """How the member that answered stands."""
+    """The status of the member that answered."""
 
     revision: int
-    version: str  # of the server, as it says
+    version: str  # of the server
     cluster_id: int
     member_id: int
     leader: int  # the leader's member id; 0: there is none
@@ -220,7 +220,7 @@ class StatusResult(NamedTuple):
     db_size: int  # bytes of the database file
     db_size_in_use: int
     is_learner: bool
-    errors: list[str]  # alarms among them
+    errors: list[str]  # including alarms
 
 
 # Values of a watch.
@@ -233,9 +233,9 @@ class Started(NamedTuple):
 
 
 class Events(NamedTuple):
-    """Changes in order, those of one revision never divided; up to a revision that is complete."""
+    """Changes in order, ending with a complete revision; a revision is never divided."""
 
-    revision: int  # of the store when it sent them: at least the last event's
+    revision: int  # of the store when they were sent: at least the last event's
     events: list[Event]
 
 
@@ -246,7 +246,7 @@ class Progress(NamedTuple):
 
 
 class Interrupted(NamedTuple):
-    """The watch has stopped for a while; it goes on by itself, without a gap."""
+    """The watch is interrupted; it resumes automatically, without a gap."""
 
     reason: str
 
@@ -258,15 +258,15 @@ class Resumed(NamedTuple):
 
 
 class Compacted(NamedTuple):
-    """The end: the next changes are compacted. Begin again from this revision on."""
+    """The end: the next changes are compacted. Start a new watch from this revision."""
 
-    oldest: int  # that can still be read
+    oldest: int  # the oldest readable revision
 
 
 class Restored(NamedTuple):
     """The end: the store is older than the changes delivered; it was restored from a backup."""
 
-    revision: int  # of the store now
+    revision: int  # the store's current one
 
 
 WatchValue: TypeAlias = Started | Events | Progress | Interrupted | Resumed | Compacted | Restored

@@ -4,12 +4,12 @@
         async for value in watch:          Started(6)          once
             match value:                   Events(9, [...])    changes, those of a revision together
                                            Progress(12)        all up to 12 was delivered
-                                           Interrupted(why)    another server is being looked for …
-                                           Resumed(14)         … and found
+                                           Interrupted(why)    looking for another server …
+                                           Resumed(14)         … found one
                                            Compacted(20)       the end: 7 … 19 are not kept
                                            Restored(3)         the end: the store is older now
 
-It ends by itself only with Compacted, Restored or an error (PermissionDeniedError, say). After a
+It ends on its own only with Compacted, Restored or an error (PermissionDeniedError, say). After a
 break of the connection the watch resumes from the next revision it needs.
 
 The bytes of values that the reader has not taken are bounded. A watch whose reader is slower is
@@ -32,25 +32,25 @@ _VALUE_COST: Final = 256  # bytes a value counts besides its events
 
 
 class WatchOwner(Protocol):
-    """What serves a watch: see `kvstore.client.watch_session`."""
+    """The session that serves a watch: see `kvstore.client.watch_session`."""
 
     def remove(self, watch: "Watch") -> None:
-        """Serve a watch no more."""
+        """Stop serving a watch."""
         ...
 
-    def taken(self, watch: "Watch", size_bytes: int) -> None:
-        """Note that the reader has taken values that counted so many bytes."""
+    def consume(self, watch: "Watch", size_bytes: int) -> None:
+        """Note that the reader has consumed values of so many bytes."""
         ...
 
     def request_progress(self, watch: "Watch") -> None:
-        """Ask the server how far it is."""
+        """Request a progress notification from the server."""
         ...
 
 
 class Watch:
     """An asynchronous iterator of WatchValues."""
 
-    # What the session keeps of it stands beside what the reader uses: one object a watch.
+    # It has both the session's fields and the reader's: one object a watch.
     __slots__ = (
         "_error",
         "_is_over",
@@ -101,19 +101,21 @@ class Watch:
         self.filters: Final = filters
         self.progress_notify: Final = progress_notify
         self.queued_bytes = 0
-        self.id = 0  # on the stream it is on; 0: on none
-        self.next_revision = start_revision  # that it lacks; 0: not known yet, from now on
-        self.start_revision = 0  # that it was begun with on the stream
+        self.id = 0  # watch id on its stream; 0: on no stream
+        self.next_revision = (
+            start_revision  # the next revision it needs; 0: not known yet, from now on
+        )
+        self.start_revision = 0  # the start revision of its create request
         self.last_event_revision = 0
-        self.is_ahead = False  # the store had not reached its start
-        self.is_quiet = False  # it is begun again, of which the reader need not know
-        self.seen_revision = 0  # the highest the server has named
-        self.partial: list[Event] = []  # of a revision that is not complete
+        self.is_ahead = False  # the store has not reached its start revision
+        self.is_quiet = False  # it is created again without notice to the reader
+        self.seen_revision = 0  # the highest revision the server has sent
+        self.partial: list[Event] = []  # events of a revision that is not complete
         self.partial_bytes = 0
-        self.is_running = False  # the server has taken it up
+        self.is_running = False  # the server has created it
         self.was_started = False
-        self.is_suspended = False  # until the reader has caught up
-        self.resume_below = 0  # bytes that wait
+        self.is_suspended = False  # paused until the reader has caught up
+        self.resume_below = 0  # bytes of unread values
         self.denials = 0
 
     def __aiter__(self) -> Self:
@@ -134,7 +136,7 @@ class Watch:
                 self._waiter = None
         value, size = self._queue.popleft()
         self.queued_bytes -= size
-        self._session.taken(self, size)
+        self._session.consume(self, size)
         return value
 
     async def __aenter__(self) -> Self:
@@ -153,14 +155,14 @@ class Watch:
         if not self._is_over:
             self._session.remove(self)
             self.finish(None)
-        self._session.taken(self, self.queued_bytes)
+        self._session.consume(self, self.queued_bytes)
         self._queue.clear()
         self.queued_bytes = 0
 
     def request_progress(self) -> None:
-        """Ask how far the server is: Progress comes when all before it has come.
+        """Request a progress notification: Progress follows all changes before it.
 
-        Its revision is about that of now; whoever needs a higher one asks again.
+        Its revision is about the current one; request again if you need a higher one.
         """
         if not self._is_over:
             self._session.request_progress(self)
@@ -173,7 +175,7 @@ class Watch:
     # For the session.
 
     def push(self, value: WatchValue, size_bytes: int = 0) -> int:
-        """Leave a value for the reader; return by how many bytes what waits has grown."""
+        """Queue a value for the reader; return by how many bytes the queue has grown."""
         size = size_bytes + _VALUE_COST
         if type(value) is Progress and self._queue and type(self._queue[-1][0]) is Progress:
             self._queue[-1] = (value, self._queue[-1][1])
@@ -184,7 +186,7 @@ class Watch:
         return size
 
     def finish(self, error: StoreError | None) -> None:
-        """Let nothing more come; the reader gets what waits, then the error."""
+        """End the watch; the reader gets the queued values, then the error."""
         self._is_over = True
         self._error = error
         self._stir()

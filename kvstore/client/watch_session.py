@@ -1,6 +1,6 @@
 """The watches of one client on one stream, opened again when it breaks.
 
-    watch ── create ──► stream ──► endpoint            ids are given here, anew for each create
+    watch ── create ──► stream ──► endpoint           ids are chosen here, a new one for each create
     watch ◄── values ── stream ◄──
     break ──► pause ──► another endpoint ──► every watch again, from its next revision
 
@@ -49,14 +49,14 @@ from kvstore.wire import rpc
 _PAUSE_S: Final = 0.02
 _PAUSE_MAX_S: Final = 2.0
 _PAUSE_FACTOR: Final = 1.6
-_FRESH_S: Final = 10.0  # a stream as young has a token that no server has forgotten
-_SETTLED_S: Final = 1.0  # a stream that lived as long was a good one
-_ASK_AGAIN_S: Final = 0.2  # progress: a server that is busy with older changes says nothing
+_FRESH_S: Final = 10.0  # a stream this young has a token that every server still accepts
+_SETTLED_S: Final = 1.0  # a stream that lasted this long worked
+_ASK_AGAIN_S: Final = 0.2  # progress: a server that is busy with older changes does not answer
 _EVENT_COST: Final = 512  # bytes an event counts besides its message
 _ALL_WATCHES: Final = -1  # the watch id of an answer to a progress request, or of a refusal
 _HAS_LEADER: Final = ("hasleader", "true")
 _DENIALS_MAX: Final = 2
-# What may not be so at the next endpoint, or a moment later; anything else is for good.
+# Reasons that may not hold at the next endpoint, or a moment later; all others are final.
 _PASSING: Final = frozenset(
     {
         Code.UNAVAILABLE,
@@ -81,7 +81,7 @@ class WatchSession:
         options: ClientOptions,
         current_revision: Callable[[], Awaitable[int]],
     ) -> None:
-        """Open nothing yet; current_revision asks the whole cluster."""
+        """Create the session, without a stream; current_revision asks the whole cluster."""
         self._channel = channel
         self._tokens = tokens
         self._decode = decoder.watch
@@ -89,7 +89,7 @@ class WatchSession:
         self._current_revision = current_revision
         self._loop = asyncio.get_running_loop()
         self._random = random.Random(options.seed)  # noqa: S311 - back-off
-        self._watches: dict[Watch, None] = {}  # in the order they came
+        self._watches: dict[Watch, None] = {}  # in the order of arrival
         self._by_id: dict[int, Watch] = {}  # on the stream
         self._creating: deque[int] = deque()  # ids, in the order servers answer
         self._last_id = 0
@@ -99,9 +99,9 @@ class WatchSession:
         self._checking: asyncio.Task[None] | None = None
         self._pause_s = 0.0
         self._queued_bytes = 0
-        self._asked: set[Watch] = set()  # for progress, and an answer is on its way
+        self._asked: set[Watch] = set()  # a progress request is unanswered
         self._asking: set[Watch] = set()  # since then
-        self._starts_early = False  # watches begin at the revision before what they lack
+        self._starts_early = False  # watches start one revision before the next they need
         self._ask_timer: asyncio.TimerHandle | None = None
         self._last_tail: tuple[bytes, list[Event]] = (b"", [])
         self._metadata: tuple[Metadata | None, Metadata | None] = (None, None)
@@ -121,7 +121,7 @@ class WatchSession:
             self._open_soon(None)
 
     def remove(self, watch: Watch) -> None:
-        """Serve a watch no more."""
+        """Stop serving a watch."""
         if watch not in self._watches:
             return
         del self._watches[watch]
@@ -131,8 +131,8 @@ class WatchSession:
         if not self._watches:
             self._close_stream()
 
-    def taken(self, watch: Watch, size_bytes: int) -> None:
-        """Note that a reader has taken what counted so many bytes."""
+    def consume(self, watch: Watch, size_bytes: int) -> None:
+        """Note that a reader has consumed values of so many bytes."""
         self._queued_bytes -= size_bytes
         if watch.is_suspended and watch.queued_bytes <= watch.resume_below:
             watch.is_suspended = False
@@ -148,7 +148,7 @@ class WatchSession:
             self._ask_progress()
 
     def close(self) -> None:
-        """End everything with ClosedError."""
+        """End all watches with ClosedError."""
         self._is_closed = True
         for task in (self._opening, self._checking):
             if task is not None:
@@ -160,7 +160,7 @@ class WatchSession:
     # The stream.
 
     def _open_soon(self, broken: CallFailedError | None) -> None:
-        """Open the stream now, or when a pause is over and there is a token."""
+        """Open the stream, after the pause and once there is a token."""
         if broken is None and not self._tokens.can_renew and not self._pause_s:
             self._open()
             return
@@ -181,7 +181,7 @@ class WatchSession:
                     return
                 continue
             break
-        self._opening = None  # before the stream is there: it may break at once
+        self._opening = None  # before the stream is set: it may break immediately
         if self._watches:
             self._open()
 
@@ -219,7 +219,7 @@ class WatchSession:
             self._ask_timer = None
 
     def _create(self, watch: Watch, *, is_exact: bool = False) -> None:
-        """Begin a watch on the stream; is_exact: not earlier than what it lacks."""
+        """Create a watch on the stream; is_exact: not before the next revision it needs."""
         assert self._stream is not None
         self._last_id += 1
         watch.id = self._last_id
@@ -244,7 +244,7 @@ class WatchSession:
         )
 
     def _leave_stream(self, watch: Watch, *, is_known: bool) -> None:
-        """Take a watch off the stream; is_known: the server has ended it by itself."""
+        """Remove a watch from the stream; is_known: the server has ended it."""
         watch_id, watch.id = watch.id, 0
         watch.is_running = False
         watch.partial, watch.partial_bytes = [], 0
@@ -256,12 +256,12 @@ class WatchSession:
             self._stream.send(encode.watch_cancel(watch_id))
 
     def on_end(self, failure: CallFailedError | None) -> None:
-        """Take the stream's end: open another, or end the watches if that is of no use."""
+        """Take the stream's end: open another, or end the watches if that cannot help."""
         self._stream = None
         self._break(failure or CallFailedError(Code.UNAVAILABLE, "the stream ended", True))
 
     def _break(self, failure: CallFailedError) -> None:
-        """Go on after the stream was lost."""
+        """Recover from the loss of the stream."""
         if self._loop.time() - self._opened_at >= _SETTLED_S:
             self._pause_s = 0.0
         self._close_stream()
@@ -282,7 +282,7 @@ class WatchSession:
             self._push(watch, Interrupted(reason))
 
     def _fail(self, error: StoreError) -> None:
-        """End every watch for good."""
+        """End every watch with an error."""
         for watch in self._take_all():
             watch.finish(error.again())
 
@@ -294,7 +294,7 @@ class WatchSession:
         self._asking.clear()
         return watches
 
-    # What arrives.
+    # Received messages.
 
     def on_message(self, head: bytes, tail: bytes) -> None:
         """Take a WatchResponse."""
@@ -308,7 +308,7 @@ class WatchSession:
             if tail:
                 events = events + self._events_of(tail) if events else self._events_of(tail)
         except ValueError as error:
-            text = f"an answer that is no WatchResponse: {error}"
+            text = f"the answer is not a WatchResponse: {error}"
             self._break(CallFailedError(Code.INTERNAL, text, True))
             return
         if flags & CREATED:
@@ -329,13 +329,13 @@ class WatchSession:
             self._push(watch, Progress(revision))
 
     def _events_of(self, tail: bytes) -> list[Event]:
-        """Return the events in a tail; those of the last one are kept, for many share it."""
+        """Return the events in a tail; the last result is cached, because many watches share it."""
         if tail is not self._last_tail[0]:
             self._last_tail = (tail, self._decode(tail)[5])
         return self._last_tail[1]
 
     def _created(self, watch_id: int) -> int:
-        """Return whose create was answered: a refusal does not say it, but the order does."""
+        """Return the watch whose create was answered: a refusal has no id, so the order decides."""
         while self._creating:
             created = self._creating.popleft()
             if watch_id in (created, _ALL_WATCHES):
@@ -363,11 +363,11 @@ class WatchSession:
             self._ask_progress()
 
     async def _check_restored(self) -> None:
-        """End the watches that have seen what the cluster does not have."""
+        """End the watches that have seen later revisions than the cluster has."""
         try:
             revision = await self._current_revision()
         except StoreError:
-            return  # the next break brings the question back
+            return  # the next break asks again
         for watch in list(self._watches):
             if watch.seen_revision > revision:
                 self._finish(watch, Restored(revision))
@@ -385,7 +385,7 @@ class WatchSession:
                 return
             self._finish(watch, Compacted(compact_revision))
             return
-        if not reason:  # for no fault of its own
+        if not reason:  # not because of the watch itself
             self._interrupt(watch, "the server ended the watch")
             self._create(watch)
             return
@@ -398,7 +398,7 @@ class WatchSession:
         self._end(watch, error)
 
     def _may_be_old_token(self, error: StoreError) -> bool:
-        """Tell whether a refusal may be for the stream's token alone."""
+        """Return whether only the stream's token may be the reason of a refusal."""
         if not self._tokens.can_renew:
             return False
         if isinstance(error, UnauthenticatedError):
@@ -427,7 +427,7 @@ class WatchSession:
             if not events:
                 return
         last = events[-1].kv.mod_revision
-        if is_fragment:  # the last revision may go on in the next one
+        if is_fragment:  # the last revision may continue in the next message
             whole = [each for each in events if each.kv.mod_revision != last]
             watch.partial, watch.partial_bytes = events[len(whole) :], size
             if size > self._options.response_bytes_max:
@@ -452,16 +452,16 @@ class WatchSession:
         if watch.queued_bytes > limit and watch.id:
             self._leave_stream(watch, is_known=False)
             watch.is_suspended, watch.resume_below = True, limit // 2
-            reason = f"the reader is too slow: {watch.queued_bytes} bytes wait, limit {limit}"
+            reason = f"the reader is too slow: {watch.queued_bytes} bytes queued, limit {limit}"
             self._queued_bytes += watch.push(Interrupted(reason))
 
     # Progress.
 
     def _start_early(self) -> None:
-        """Begin watches one revision early from now on, and those again that are ahead.
+        """From now on create watches one revision early, and create those again that are ahead.
 
-        While one that begins after the store's revision is on the stream, servers are silent about
-        progress.
+        While a watch that starts after the store's revision is on the stream, servers send no
+        progress notifications.
         """
         self._starts_early = True
         for watch in self._watches:
@@ -471,7 +471,7 @@ class WatchSession:
                 self._create(watch)
 
     def _ask_progress(self) -> None:
-        """Ask for the running watches that want to know."""
+        """Request progress for the watches whose readers requested it."""
         if self._ask_timer is not None:
             self._ask_timer.cancel()
             self._ask_timer = None
@@ -483,7 +483,7 @@ class WatchSession:
             self._ask_timer = self._loop.call_later(_ASK_AGAIN_S, self._ask_progress)
 
     def _progress(self, revision: int) -> None:
-        """Notify those who asked; others have notifications of their own."""
+        """Notify the watches that requested it; others have notifications of their own."""
         asked, self._asked = self._asked, set()
         for watch in asked:
             if watch.is_running and not watch.partial:
@@ -491,5 +491,5 @@ class WatchSession:
                 watch.next_revision = max(watch.next_revision, revision + 1)
                 self._push(watch, Progress(revision))
             else:
-                self._asking.add(watch)  # it was not among those the server spoke for
+                self._asking.add(watch)  # the server's answer did not include it
         self._ask_progress()

@@ -1,7 +1,7 @@
-"""From the given values of flags to a Config: defaults filled in, etcd's zeros resolved.
+"""From values of flags to a Config: defaults filled in, etcd's zeros resolved.
 
-    values = with_defaults(given)            every flag, by name
-    config = build(values, given, warnings)  every flag that has an effect is read here
+    values = with_defaults(settings)            every flag, by name
+    config = build(values, set_flags, warnings)  every flag that has an effect is read here
 
 A flag's value is converted once, here. Rules across flags are `checks`'.
 """
@@ -27,13 +27,13 @@ _HOUR_NS: Final = 3600 * 10**9
 _DIGITS_MAX: Final = 19
 
 
-def with_defaults(given: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the value of every flag by its name: the given one, or the default."""
-    return {flag.name: given.get(flag.name, default_value(flag)) for flag in FLAGS}
+def with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the value of every flag by its name: the one that was set, or the default."""
+    return {flag.name: settings.get(flag.name, default_value(flag)) for flag in FLAGS}
 
 
-def build(read: FlagReader, given: frozenset[str], warnings: list[str]) -> Config:
-    """Make a Config of the values of all flags; given: the names of those that were set."""
+def build(read: FlagReader, set_flags: frozenset[str], warnings: list[str]) -> Config:
+    """Make a Config of the values of all flags; set_flags: the names of those that were set."""
     name = read.text("name")
     peer_urls = read.texts("initial-advertise-peer-urls")
     mode = read.text("auto-compaction-mode")
@@ -69,13 +69,13 @@ def build(read: FlagReader, given: frozenset[str], warnings: list[str]) -> Confi
             read.seconds("watch-progress-notify-interval", 600.0), PROGRESS_INTERVAL_MIN_S
         ),
         enable_grpc_gateway=read.switch("enable-grpc-gateway"),
-        cors=_named(read, given, "cors"),
-        host_whitelist=_named(read, given, "host-whitelist"),
+        cors=_named(read, set_flags, "cors"),
+        host_whitelist=_named(read, set_flags, "host-whitelist"),
         listen_peer_urls=read.texts("listen-peer-urls"),
         raft_read_timeout_s=read.seconds("raft-read-timeout"),
         raft_write_timeout_s=read.seconds("raft-write-timeout"),
         initial_advertise_peer_urls=peer_urls,
-        initial_cluster=_initial_cluster(read, given, name or "default", peer_urls),
+        initial_cluster=_initial_cluster(read, set_flags, name or "default", peer_urls),
         initial_cluster_state=read.text("initial-cluster-state") or "new",
         initial_cluster_token=read.text("initial-cluster-token"),
         discovery=_discovery(read),
@@ -120,16 +120,16 @@ def build(read: FlagReader, given: frozenset[str], warnings: list[str]) -> Confi
         listen_metrics_urls=read.texts("listen-metrics-urls"),
         tracing=_tracing(read),
         feature_gates=gates,
-        given=given,
-        ineffective=_ineffective(given, gates),
+        set_flags=set_flags,
+        ineffective=_ineffective(set_flags, gates),
         warnings=warnings,
     )
 
 
-def _named(read: FlagReader, given: frozenset[str], flag: str) -> tuple[str, ...]:
+def _named(read: FlagReader, set_flags: frozenset[str], flag: str) -> tuple[str, ...]:
     """Read origins or hosts: those that were named, * for an empty list as in etcd; () if not."""
     named = read.texts(flag) or ("*",)
-    return named if flag in given else ()
+    return named if flag in set_flags else ()
 
 
 def _tls(read: FlagReader, prefix: str) -> TlsConfig:
@@ -180,24 +180,24 @@ def _tracing(read: FlagReader) -> TracingConfig:
     )
 
 
-def _ineffective(given: frozenset[str], gates: Mapping[str, bool]) -> dict[str, str]:
-    """Return the given flags and switched gates that change nothing here, with why."""
-    found = {
+def _ineffective(set_flags: frozenset[str], gates: Mapping[str, bool]) -> dict[str, str]:
+    """Return the flags and gates that are set without effect here, with the reason."""
+    reasons = {
         flag.name: flag.help
         for flag in FLAGS
-        if flag.name in given and flag.effect is Effect.IGNORED
+        if flag.name in set_flags and flag.effect is Effect.IGNORED
     }
     for gate, why in GATES_WITHOUT_EFFECT.items():
         if gates[gate] != FEATURE_GATES[gate]:
-            found[f"feature-gates {gate}"] = why
-    return found
+            reasons[f"feature-gates {gate}"] = why
+    return reasons
 
 
 def _initial_cluster(
-    read: FlagReader, given: frozenset[str], name: str, peer_urls: tuple[str, ...]
+    read: FlagReader, set_flags: frozenset[str], name: str, peer_urls: tuple[str, ...]
 ) -> str:
     cluster = read.text("initial-cluster")
-    if "initial-cluster" in given:
+    if "initial-cluster" in set_flags:
         return cluster
     return ",".join(f"{name}={url}" for url in peer_urls)
 
@@ -209,9 +209,7 @@ def _retention(mode: str, text: str) -> int:
         retention = number if mode == "revision" else number * _HOUR_NS
         if retention > INT64_MAX:
             unit = "revisions" if mode == "revision" else "hours"
-            raise ConfigError(
-                f'--auto-compaction-retention "{text:.40}": so many {unit} cannot be counted'
-            )
+            raise ConfigError(f'--auto-compaction-retention "{text:.40}": too many {unit}')
         return retention
     if mode == "revision":
         raise ConfigError(

@@ -62,7 +62,7 @@ def check_values(values: Mapping[str, Value]) -> None:
     if values["logger"] != "zap":
         raise ConfigError(f'unknown logger option "{values["logger"]}": only "zap" is supported')
     if values["discovery-fallback"] == "proxy":
-        raise ConfigError('--discovery-fallback cannot be "proxy": the v2 proxy is gone')
+        raise ConfigError('--discovery-fallback cannot be "proxy": the v2 proxy was removed')
     for name in _NOT_NEGATIVE:
         value_ns = values[name]
         if isinstance(value_ns, int) and value_ns < 0:
@@ -70,7 +70,7 @@ def check_values(values: Mapping[str, Value]) -> None:
 
 
 def check(config: Config) -> None:
-    """Check the settings, and add a warning for each that is odd."""
+    """Check the settings, and add a warning for each risky one."""
     _check_log(config)
     _check_addresses(config)
     _check_cluster(config)
@@ -90,7 +90,7 @@ def check_key_pair(cert_file: str, key_file: str) -> None:
 
 
 def check_tls_range(least: str, most: str, cipher_suites: Collection[str]) -> None:
-    """Refuse a range of TLS versions that is empty, or that leaves suites without a use."""
+    """Refuse an empty range of TLS versions, and cipher suites that none of them uses."""
     if least == "TLS1.3" and most == "TLS1.2":
         raise ConfigError(f"min version ({least}) is greater than max version ({most})")
     if least == "TLS1.3" and cipher_suites:
@@ -108,7 +108,7 @@ def _check_log(config: Config) -> None:
         )
     for alone in ("default", JOURNAL):
         if len(config.log_outputs) > 1 and alone in config.log_outputs:
-            raise ConfigError(f'--log-outputs: "{alone}" cannot stand beside other outputs')
+            raise ConfigError(f'--log-outputs: "{alone}" cannot be combined with other outputs')
     if config.log_rotation is not None and len(set(config.log_outputs) - _NO_FILES) != 1:
         raise ConfigError(
             "--log-outputs requires a single file path when --log-rotate-config-json is defined"
@@ -140,7 +140,7 @@ def _check_addresses(config: Config) -> None:
         for url in urls:
             if url.startswith("http") and not _host(url):
                 raise ConfigError(f'--{flag} "{url}" must be "host:port": the host is empty')
-    if "listen-client-urls" in config.given and not config.advertise_client_urls:
+    if "listen-client-urls" in config.set_flags and not config.advertise_client_urls:
         raise ConfigError(
             "--advertise-client-urls is required when --listen-client-urls is set explicitly"
         )
@@ -186,7 +186,7 @@ def _check_cluster(config: Config) -> None:
     if bool(discovery.token) != bool(discovery.endpoints):
         raise ConfigError("both --discovery-token and --discovery-endpoints must be set")
     ways = bool(config.discovery_srv) + bool(discovery.endpoints)
-    if ways + ("initial-cluster" in config.given) > 1:
+    if ways + ("initial-cluster" in config.set_flags) > 1:
         raise ConfigError(
             "multiple discovery or bootstrap flags are set. Choose one of "
             '"initial-cluster", "discovery-endpoints" or "discovery-srv"'
@@ -261,11 +261,11 @@ def _check_tls(config: Config) -> None:
 
 def _warn(config: Config) -> None:
     warnings = config.warnings
-    warnings.extend(text for flag, text in DEPRECATED.items() if flag in config.given)
+    warnings.extend(text for flag, text in DEPRECATED.items() if flag in config.set_flags)
     if config.name == "default":
         warnings.append(
-            "the default name is not recommended: members of one name can be taken for one "
-            "another; set --name"
+            "the default name is not recommended: members with the same name can be "
+            "confused; set --name"
         )
     if config.quota_backend_bytes > QUOTA_SUGGESTED_MAX_BYTES:
         warnings.append(
@@ -280,8 +280,8 @@ def _warn(config: Config) -> None:
     if config.unsafe_no_fsync:
         warnings.append("--unsafe-no-fsync: a crash of the machine loses acknowledged writes")
     tls = config.client_tls
-    is_given = any((tls.cert_file, tls.key_file, tls.client_cert_auth))
-    if is_given and not any(map(is_secure, config.all_client_urls)):
+    has_tls_flags = any((tls.cert_file, tls.key_file, tls.client_cert_auth))
+    if has_tls_flags and not any(map(is_secure, config.all_client_urls)):
         warnings.append(
-            "TLS flags are given, but every --listen-client-urls is plaintext: they are ignored"
+            "TLS flags are set, but every --listen-client-urls is plaintext: they are ignored"
         )

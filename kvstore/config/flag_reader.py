@@ -1,4 +1,4 @@
-"""Values of flags, read as the type that the flag's kind gives them.
+"""Typed access to the values of flags.
 
 read = FlagReader(values)
 read.text("name")   read.seconds("grpc-keepalive-timeout", when_zero_s=20.0)
@@ -12,7 +12,7 @@ from kvstore.config.values import Value
 
 
 class FlagReader:
-    """Reads values of flags as what their kinds say they are."""
+    """Reads values of flags as the types of their kinds."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self._values = values
@@ -29,7 +29,7 @@ class FlagReader:
         return value
 
     def switch(self, name: str) -> bool:
-        """Return whether a flag is switched on."""
+        """Return a boolean."""
         value = self._read(name)
         assert isinstance(value, bool), name
         return value

@@ -33,7 +33,7 @@ class Effect(Enum):
     """Whether a flag has an effect on this server."""
 
     USED = auto()
-    IGNORED = auto()  # without a meaning here, or deprecated
+    IGNORED = auto()  # no effect here, or deprecated
 
 
 class Flag(NamedTuple):
@@ -42,7 +42,7 @@ class Flag(NamedTuple):
     name: str
     group: str
     kind: FlagKind
-    default: str  # as it would be given; "" where the kind does not allow it means unset
+    default: str  # as on the command line; "" where the kind does not allow it means unset
     effect: Effect
     help: str
     choices: tuple[str, ...] = ()
@@ -113,16 +113,16 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("config-file", _GENERAL, S, "", USED,
          "YAML file with all settings; other flags and ETCD_* variables are then ignored."),
     Flag("version", _GENERAL, B, "false", USED, "Print the version and exit."),
-    Flag("name", _MEMBER, S, "default", USED, "Name of this member, for people."),
-    Flag("data-dir", _MEMBER, S, "", USED, "Directory of all data; '${name}.etcd' if not given."),
-    Flag("wal-dir", _MEMBER, S, "", USED, "Directory of the log, if not in the data directory."),
+    Flag("name", _MEMBER, S, "default", USED, "Human-readable name of this member."),
+    Flag("data-dir", _MEMBER, S, "", USED, "Data directory; '${name}.etcd' if not set."),
+    Flag("wal-dir", _MEMBER, S, "", USED, "Directory of the write-ahead log, if not in the data directory."),
     Flag("snapshot-count", _MEMBER, U, "10000", USED,
          "Applied entries after which a snapshot is taken and the log may be trimmed."),
     Flag("heartbeat-interval", _MEMBER, U, "100", USED, "Milliseconds between heartbeats."),
     Flag("election-timeout", _MEMBER, U, "1000", USED,
          "Milliseconds without a leader before an election; at least 5 heartbeats."),
     Flag("initial-election-tick-advance", _MEMBER, B, "true", USED,
-         "Let the first election after a start come early."),
+         "Hold the first election after a start early."),
     Flag("listen-peer-urls", _MEMBER, URLS, "http://localhost:2380", USED,
          "Addresses to listen on for other members."),
     Flag("listen-client-urls", _MEMBER, URLS, "http://localhost:2379", USED,
@@ -135,7 +135,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("quota-backend-bytes", _MEMBER, N, "0", USED,
          "Size of the database above which writes are refused (0: 2 GiB, negative: no limit)."),
     Flag("backend-bbolt-freelist-type", _MEMBER, S, "", IGNORED,
-         "A setting of etcd's own storage engine; without meaning here."),
+         "A setting of etcd's own storage engine; no effect here."),
     Flag("backend-batch-interval", _MEMBER, D, "0s", USED,
          "Longest time before the database is committed (0: 100ms)."),
     Flag("backend-batch-limit", _MEMBER, N, "0", USED,
@@ -158,16 +158,16 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("raft-write-timeout", _MEMBER, D, "5s", USED,
          "Write timeout of peer connections, at least 5s."),
     Flag("feature-gates", _MEMBER, G, "", USED,
-         "Features to switch, as Name=true,Name=false: " + ", ".join(FEATURE_GATES)
+         "Feature gates, as Name=true,Name=false: " + ", ".join(FEATURE_GATES)
          + ". Without effect here: " + ", ".join(GATES_WITHOUT_EFFECT) + "."),
     Flag("initial-advertise-peer-urls", _CLUSTER, URLS, "http://localhost:2380", USED,
-         "Addresses at which other members reach this one; they make its id at the first start."),
+         "Addresses at which other members reach this one; at the first start its id is computed from them."),
     Flag("initial-cluster", _CLUSTER, S, "default=http://localhost:2380", USED,
          "Members of a new cluster: name=url,name=url; ignored once there is data."),
     Flag("initial-cluster-state", _CLUSTER, C, "new", USED,
-         "Make a new cluster, or join an existing one.", ("new", "existing")),
+         "Whether to found a new cluster (new) or to join a running one (existing).", ("new", "existing")),
     Flag("initial-cluster-token", _CLUSTER, S, "etcd-cluster", USED,
-         "Part of the ids of a new cluster, so that two clusters never mix."),
+         "Token hashed into the ids of a new cluster, so that two clusters never mix."),
     Flag("advertise-client-urls", _CLUSTER, URLS, "http://localhost:2379", USED,
          "Addresses at which clients reach this member; the member list shows them."),
     Flag("discovery-token", _CLUSTER, S, "", USED, "Discovery: token of the cluster to form."),
@@ -200,21 +200,21 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("cert-file", _SECURITY, S, "", USED, "Certificate for clients."),
     Flag("key-file", _SECURITY, S, "", USED, "Key of the certificate for clients."),
     Flag("client-cert-file", _SECURITY, S, "", USED,
-         "Certificate shown to --rebuild-from-peers; else --cert-file is."),
+         "Client certificate for --rebuild-from-peers; --cert-file if not set."),
     Flag("client-key-file", _SECURITY, S, "", USED, "Key of --client-cert-file."),
-    Flag("client-cert-auth", _SECURITY, B, "false", USED, "Demand certificates of clients."),
+    Flag("client-cert-auth", _SECURITY, B, "false", USED, "Require client certificates."),
     Flag("client-crl-file", _SECURITY, S, "", USED, "Revoked certificates of clients."),
     Flag("client-cert-allowed-hostname", _SECURITY, LIST, "", USED,
          "Host names allowed in certificates of clients."),
     Flag("trusted-ca-file", _SECURITY, S, "", USED, "Authorities trusted for clients."),
-    Flag("auto-tls", _SECURITY, B, "false", USED, "Make a certificate for clients."),
+    Flag("auto-tls", _SECURITY, B, "false", USED, "Generate a self-signed certificate for clients."),
     Flag("peer-cert-file", _SECURITY, S, "", USED, "Certificate for members."),
     Flag("peer-key-file", _SECURITY, S, "", USED, "Key of the certificate for members."),
-    Flag("peer-client-cert-file", _SECURITY, S, "", USED, "Certificate used towards members."),
+    Flag("peer-client-cert-file", _SECURITY, S, "", USED, "Client certificate for connections to members."),
     Flag("peer-client-key-file", _SECURITY, S, "", USED, "Key of that certificate."),
-    Flag("peer-client-cert-auth", _SECURITY, B, "false", USED, "Demand certificates of members."),
+    Flag("peer-client-cert-auth", _SECURITY, B, "false", USED, "Require client certificates of members."),
     Flag("peer-trusted-ca-file", _SECURITY, S, "", USED, "Authorities trusted for members."),
-    Flag("peer-auto-tls", _SECURITY, B, "false", USED, "Make a certificate for members."),
+    Flag("peer-auto-tls", _SECURITY, B, "false", USED, "Generate a self-signed certificate for members."),
     Flag("self-signed-cert-validity", _SECURITY, U, "1", USED,
          "Validity of generated certificates, in years."),
     Flag("peer-crl-file", _SECURITY, S, "", USED, "Revoked certificates of members."),
@@ -226,12 +226,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("tls-min-version", _SECURITY, S, "TLS1.2", USED, "Oldest TLS: TLS1.2 or TLS1.3."),
     Flag("tls-max-version", _SECURITY, S, "", USED, "Newest TLS: TLS1.2 or TLS1.3."),
     Flag("cors", _SECURITY, URLS, "", USED,
-         "Origins of web pages that are served (* or empty: all); not given: own pages only."),
+         "Allowed CORS origins (* or empty: all); not set: own pages only."),
     Flag("host-whitelist", _SECURITY, SET, "", USED,
-         "Host names accepted in HTTP requests (* or empty: all); not given: all, but on loopback "
+         "Host names accepted in HTTP requests (* or empty: all); not set: all, but on loopback "
          "loopback's and own names only."),
     Flag("auth-token", _AUTH, S, "simple", USED, "Kind of token: simple, or jwt with options."),
-    Flag("bcrypt-cost", _AUTH, U, "10", USED, "Work to hash a password, 4 to 31."),
+    Flag("bcrypt-cost", _AUTH, U, "10", USED, "Cost of a bcrypt password hash, 4 to 31."),
     Flag("auth-token-ttl", _AUTH, U, "300", USED, "Seconds a simple token lives."),
     Flag("enable-pprof", _MONITORING, B, "false", USED, "Serve profiles under /debug/pprof/."),
     Flag("metrics", _MONITORING, S, "basic", USED, "Detail of metrics: basic or extensive."),
@@ -241,7 +241,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("log-outputs", _LOGGING, SET, "default", USED,
          "Where the log goes: stderr, stdout, systemd/journal, or files; 'default' is stderr."),
     Flag("log-level", _LOGGING, S, "info", USED,
-         "Least level logged: debug, info, warn, error, dpanic, panic or fatal."),
+         "Lowest level logged: debug, info, warn, error, dpanic, panic or fatal."),
     Flag("log-format", _LOGGING, S, "json", USED, "json or console."),
     Flag("enable-log-rotation", _LOGGING, B, "false", USED, "Rotate the one log file."),
     Flag("log-rotation-config-json", _LOGGING, S, _ROTATION, USED, "How to rotate the log file."),
@@ -253,12 +253,12 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("distributed-tracing-service-name", _TRACING, S, "etcd", USED, "Name of the service."),
     Flag("distributed-tracing-instance-id", _TRACING, S, "", USED, "Name of this instance."),
     Flag("distributed-tracing-sampling-rate", _TRACING, N, "0", USED,
-         "Traces sent of a million."),
+         "Traces sampled per million requests."),
     Flag("corrupt-check-time", _FEATURES, D, "0s", USED, "Time between corruption checks."),
     Flag("compact-hash-check-time", _FEATURES, D, "1m0s", USED,
          "Time between comparisons of compaction hashes."),
     Flag("compaction-batch-limit", _FEATURES, N, "0", USED,
-         "Most revisions one slice of a compaction looks at (0: 1000)."),
+         "Most revisions scanned in one slice of a compaction (0: 1000)."),
     Flag("compaction-sleep-interval", _FEATURES, D, "0s", USED,
          "Pause between two slices of a compaction (0: 10ms)."),
     Flag("peer-skip-client-san-verification", _FEATURES, B, "false", USED,
@@ -276,14 +276,14 @@ FLAGS: Final[tuple[Flag, ...]] = (
     Flag("unsafe-no-fsync", _UNSAFE, B, "false", USED,
          "Do not sync the log to disk: a crash of the machine loses data."),
     Flag("force-new-cluster", _UNSAFE, B, "false", USED,
-         "Make a one-member cluster of this member's data."),
+         "Start a one-member cluster from this member's data."),
     Flag("transport", OURS, C, "auto", USED,
-         "How clients are served: native (needs the Rust part), grpcio, or auto: native if built.",
+         "Transport of the client port: native (needs the Rust crate), grpcio, or auto: native if built.",
          ("auto", "native", "grpcio")),
     Flag("rebuild-from-peers", OURS, URLS, "", USED,
-         "Client URLs of sound members: if this member's data differs, take theirs and go on."),
+         "Client URLs of healthy members: if this member's data is corrupt, replace it with theirs."),
     Flag("rebuild-user", OURS, S, "", USED,
-         "user:password to ask them with, where authentication is on; root may take snapshots."),
+         "user:password for those members if authentication is on; root may take snapshots."),
     Flag("discovery-dns-server", OURS, S, "", USED,
          "DNS server for the SRV records of --discovery-srv, host:port; empty: the system's."),
 )  # fmt: skip

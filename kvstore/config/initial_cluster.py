@@ -22,9 +22,9 @@ def initial_members(
 ) -> dict[str, tuple[str, ...]]:
     """Return the peer URLs of the cluster's members by name; ConfigError if the list is invalid.
 
-    A member of a new cluster must also advertise the URLs it is listed with; one that joins has
-    told the cluster its URLs. by_srv returns the list of --discovery-srv. With a discovery registry
-    only this member is returned.
+    A member of a new cluster must also advertise the URLs it is listed with; for one that joins,
+    the cluster already has its URLs. by_srv returns the list of --discovery-srv. With a discovery
+    registry only this member is returned.
     """
     joins = config.initial_cluster_state == "existing"
     if joins and config.discovery.endpoints:

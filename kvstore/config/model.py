@@ -20,12 +20,12 @@ _REQUEST_TIMEOUT_S: Final = 5.0
 class TlsConfig:
     """The certificates of one port: the flags of the client port, or those that begin with peer-.
 
-    File names are "" where the flag is not given.
+    File names are "" if the flag is not set.
     """
 
     cert_file: str = ""
     key_file: str = ""
-    client_cert_file: str = ""  # shown when dialling; empty: cert_file
+    client_cert_file: str = ""  # for dialling; empty: cert_file
     client_key_file: str = ""
     client_cert_auth: bool = False
     trusted_ca_file: str = ""
@@ -38,7 +38,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True)
 class DiscoveryConfig:
-    """How the registry of --discovery-token is reached."""
+    """The connection to the registry of --discovery-token."""
 
     token: str = ""
     endpoints: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class DiscoveryConfig:
 
 @dataclass(frozen=True, slots=True)
 class TracingConfig:
-    """Where spans are sent, and how many."""
+    """The tracing collector and the sampling rate."""
 
     is_enabled: bool = False
     address: str = "localhost:4317"
@@ -100,8 +100,8 @@ class Config:
     warning_apply_duration_s: float = 0.1
     watch_progress_notify_interval_s: float = 600.0
     enable_grpc_gateway: bool = True
-    cors: tuple[str, ...] = ()  # empty: not given, no foreign origin is served
-    host_whitelist: tuple[str, ...] = ()  # empty: not given, own names on loopback
+    cors: tuple[str, ...] = ()  # empty: not set, no foreign origin is served
+    host_whitelist: tuple[str, ...] = ()  # empty: not set, own names on loopback
     # Cluster
     listen_peer_urls: tuple[str, ...] = ("http://localhost:2380",)
     raft_read_timeout_s: float = 5.0
@@ -141,7 +141,7 @@ class Config:
     auth_token: str = "simple"
     auth_token_ttl_s: int = 300
     bcrypt_cost: int = 10
-    # What an operator sees
+    # Logs, metrics and profiles
     log_level: str = "info"
     log_outputs: tuple[str, ...] = ("default",)
     log_format: str = "json"  # or "console"
@@ -150,10 +150,12 @@ class Config:
     metrics: str = "basic"  # or "extensive"
     listen_metrics_urls: tuple[str, ...] = ()
     tracing: TracingConfig = field(default_factory=TracingConfig)
-    # About the settings themselves
+    # The settings themselves
     feature_gates: dict[str, bool] = field(default_factory=dict)  # all known gates
-    given: frozenset[str] = frozenset()  # names of the flags given
-    ineffective: dict[str, str] = field(default_factory=dict)  # given flag without effect → why
+    set_flags: frozenset[str] = frozenset()  # names of the flags that were set
+    ineffective: dict[str, str] = field(
+        default_factory=dict
+    )  # flag that is set without effect → why
     warnings: list[str] = field(default_factory=list)
 
     @property

@@ -1,9 +1,9 @@
-"""From arguments and environment to a checked Config; which source counts is etcd's rule.
+"""From arguments and environment to a checked Config; sources have etcd's precedence.
 
-    given = read_command_line(argv[1:])          # the caller deals with "help" and "version"
-    config = configure(given, os.environ)
+    settings = read_command_line(argv[1:])          # the caller deals with "help" and "version"
+    config = configure(settings, os.environ)
 
-With --config-file or ETCD_CONFIG_FILE the file alone counts; else the command line and the
+With --config-file or ETCD_CONFIG_FILE only the file is used; otherwise the command line and the
 variables together.
 """
 
@@ -17,24 +17,24 @@ from kvstore.config.sources import SourceSettings, read_environment, read_file
 
 
 def configure(command_line: SourceSettings, environment: Mapping[str, str]) -> Config:
-    """Return the settings; ConfigError says what is wrong with them."""
+    """Return the settings; ConfigError if one is invalid."""
     path = command_line.values.get("config-file") or environment.get("ETCD_CONFIG_FILE", "")
     if path:
         source = read_file(str(path))
-        given = source.values | {"config-file": path}
+        settings = source.values | {"config-file": path}
         others = sorted(command_line.values.keys() - {"config-file"})
         if others:
             source.warnings.append(
-                f"a config file is given, so these flags are ignored: {', '.join(others)}"
+                f"a config file is used, so these flags are ignored: {', '.join(others)}"
             )
     else:
         source = read_environment(environment, command_line.values)
-        given = command_line.values | source.values
-        if "listen-client-urls" in given and "advertise-client-urls" not in given:
-            given["advertise-client-urls"] = ()
-    values = with_defaults(given)
+        settings = command_line.values | source.values
+        if "listen-client-urls" in settings and "advertise-client-urls" not in settings:
+            settings["advertise-client-urls"] = ()
+    values = with_defaults(settings)
     check_values(values)
     warnings = [*command_line.warnings, *source.warnings]
-    config = build(FlagReader(values), frozenset(given), warnings)
+    config = build(FlagReader(values), frozenset(settings), warnings)
     check(config)
     return config

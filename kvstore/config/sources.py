@@ -2,8 +2,8 @@
 
     --f=v  --f v  -f=v  -f v  --bool  --bool=false        ETCD_DATA_DIR=/x        data-dir: /x
 
-A variable for a flag that is also given is an error. With a config file, flags and variables are
-ignored. Each reader returns only what was given, by flag name; defaults and checks across flags
+A variable for a flag that is also set is an error. With a config file, flags and variables are
+ignored. Each reader returns only what was set, by flag name; defaults and checks across flags
 come later.
 """
 
@@ -40,7 +40,7 @@ def read_command_line(arguments: Sequence[str]) -> SourceSettings:
 
     `-h` and `--help` set HELP to True and end the reading.
     """
-    given = SourceSettings()
+    settings = SourceSettings()
     position = 0
     while position < len(arguments):
         argument = arguments[position]
@@ -52,10 +52,10 @@ def read_command_line(arguments: Sequence[str]) -> SourceSettings:
                 raise ConfigError(f'"{stray[0]}" is not a valid flag')
             break
         if name in {"h", "help"}:
-            given.values[HELP] = True
+            settings.values[HELP] = True
             break
         if name in REMOVED:
-            given.warnings.append(f"flag is no longer supported and ignored: --{name}")
+            settings.warnings.append(f"flag is no longer supported and ignored: --{name}")
             continue
         flag = BY_NAME.get(name)
         if flag is None:
@@ -68,30 +68,30 @@ def read_command_line(arguments: Sequence[str]) -> SourceSettings:
                 position += 1
             else:
                 raise UsageError(f"flag needs an argument: -{name}")
-        given.values[name] = _value(flag, text, f"flag -{name}", UsageError)
-    return given
+        settings.values[name] = _value(flag, text, f"flag -{name}", UsageError)
+    return settings
 
 
 def read_environment(
     environment: Mapping[str, str], on_command_line: Mapping[str, Value]
 ) -> SourceSettings:
-    """Read the ETCD_* variables; ConfigError for one whose flag is given as well."""
-    given = SourceSettings()
+    """Read the ETCD_* variables; ConfigError for one whose flag is also set."""
+    settings = SourceSettings()
     names = {flag.environment_name: flag for flag in FLAGS if flag.name != "version"}
     for variable, text in sorted(environment.items()):
         flag = names.get(variable)
         if flag is None and not variable.startswith("ETCD_"):
             continue
         if flag is None:
-            given.warnings.append(f"unrecognized environment variable: {variable}")
+            settings.warnings.append(f"unrecognized environment variable: {variable}")
         elif flag.name in on_command_line:
             raise ConfigError(
                 f"environment variable {variable} conflicts with the flag --{flag.name}, "
-                "which is given as well: unset the one or leave out the other"
+                "which is also set: use one of them"
             )
         elif text:
-            given.values[flag.name] = _value(flag, text, variable, ConfigError)
-    return given
+            settings.values[flag.name] = _value(flag, text, variable, ConfigError)
+    return settings
 
 
 def read_file(path: str) -> SourceSettings:
@@ -109,15 +109,15 @@ def read_file(path: str) -> SourceSettings:
     except yaml.YAMLError as error:
         raise ConfigError(f"config file {path} is not YAML: {error}") from error
     except RecursionError:
-        raise ConfigError(f"config file {path}: its values are nested too deeply") from None
+        raise ConfigError(f"config file {path}: values are nested too deeply") from None
     except ValueError as error:  # an invalid date or number
         raise ConfigError(f"config file {path} is not YAML: {error}") from None
-    given = SourceSettings()
+    settings = SourceSettings()
     if tree is not None:
         if not isinstance(tree, dict):
             raise ConfigError(f"config file {path} must be a mapping of settings")
-        _take_mapping(given, path, tree, _FILE_KEYS, "")
-    return given
+        _take_mapping(settings, path, tree, _FILE_KEYS, "")
+    return settings
 
 
 def _split(argument: str) -> tuple[str, str, str]:
@@ -197,7 +197,7 @@ _FILE_KEYS: Final[Mapping[str, object]] = {
 
 
 def _take_mapping(
-    given: SourceSettings,
+    settings: SourceSettings,
     path: str,
     tree: Mapping[object, object],
     keys: Mapping[str, object],
@@ -209,12 +209,12 @@ def _take_mapping(
         if setting is None:
             continue
         if meaning is None:
-            given.warnings.append(f"unrecognized key in config file {path}: {where}")
+            settings.warnings.append(f"unrecognized key in config file {path}: {where}")
         elif isinstance(meaning, str):
             flag = BY_NAME[meaning]
-            given.values[flag.name] = _file_value(flag, setting, f"{where} in {path}")
+            settings.values[flag.name] = _file_value(flag, setting, f"{where} in {path}")
         elif isinstance(meaning, dict) and isinstance(setting, dict):
-            _take_mapping(given, path, setting, meaning, f"{where}.")
+            _take_mapping(settings, path, setting, meaning, f"{where}.")
         else:
             raise ConfigError(f"config file {path}: {where} must be a mapping")
 

@@ -1,4 +1,4 @@
-"""Parsers of values: one a kind of flag, with Go's syntax for numbers, booleans and durations.
+"""Parsers of values, one for each kind of flag, with Go's syntax of numbers and durations.
 
     parse_duration("1m30s") == 90_000_000_000      parse_bool("T") is True
 
@@ -32,7 +32,7 @@ _NOT_A_DURATION: Final = "not a duration such as 100ms, 5s or 1m30s"
 
 
 def parse_value(flag: Flag, text: str) -> Value:
-    """Parse text as the value of flag; ValueError gives the reason if it cannot be."""
+    """Parse text as the value of flag; ValueError if it is invalid."""
     if flag.kind is FlagKind.CHOICE:
         return _choice(flag, text)
     if flag.name == "cors" and text == "*":
@@ -45,7 +45,7 @@ def parse_value(flag: Flag, text: str) -> Value:
 
 
 def default_value(flag: Flag) -> Value:
-    """Return the value of a flag that was not given."""
+    """Return the value of a flag that is not set."""
     if flag.default == "" and flag.kind in {FlagKind.SET, FlagKind.LIST, FlagKind.URLS}:
         return ()
     return parse_value(flag, flag.default)

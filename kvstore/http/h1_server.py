@@ -354,7 +354,7 @@ class _Connection:
                 await asyncio.sleep(_LINGER_S)  # who sends more has as long to read the answer
 
     async def _is_reusable(self) -> bool:
-        """Read the rest of the last body if it is short; tell whether a request may follow."""
+        """Read the rest of the last body if it is short; return whether a request may follow."""
         unread_bytes = 0
         with suppress(h11.RemoteProtocolError, TimeoutError):
             async with asyncio.timeout(_LINGER_S):

@@ -50,14 +50,14 @@ class PageRouter:
 
 def clean_path(path: str) -> str:
     """Return path without empty, . and .. segments; a final slash is kept."""
-    kept: list[str] = []
+    segments: list[str] = []
     for segment in path.split("/"):
         if segment == "..":
-            del kept[-1:]
+            del segments[-1:]
         elif segment not in {"", "."}:
-            kept.append(segment)
-    cleaned = "/" + "/".join(kept)
-    return cleaned + "/" if kept and path.endswith("/") else cleaned
+            segments.append(segment)
+    cleaned = "/" + "/".join(segments)
+    return cleaned + "/" if segments and path.endswith("/") else cleaned
 
 
 async def _redirect(request: PageRequest, respond: Responder, path: str) -> None:

@@ -20,7 +20,7 @@ _VERSION: Final = "13"
 
 
 def is_upgrade(request: PageRequest) -> bool:
-    """Tell whether a client asks for a WebSocket."""
+    """Return whether a client asks for a WebSocket."""
     return _has_token(request, "connection", "upgrade") and _has_token(
         request, "upgrade", "websocket"
     )

@@ -10,9 +10,9 @@
     renew   ──► expiry = now + TTL
     due     ──► ids to propose revokes for; returned again if the revoke was not applied
 
-Invariant: no lease ends before the time its client was told. Expiry is never earlier than promised,
-and a lease ends only when its revoke is applied, on every member at the same entry, never by a
-clock. Times are monotonic nanoseconds given by the caller.
+Invariant: no lease ends before the time promised to its client. Expiry is never earlier than
+promised, and a lease ends only when its revoke is applied, on every member at the same entry, never
+by a clock. Times are monotonic nanoseconds given by the caller.
 
 It does not delete keys (revoke returns them, the caller deletes them), proposes nothing and does
 not know the members: forwarding a renewal to the leader is done by the node.
@@ -205,7 +205,7 @@ class Lessor:
     # Queries.
 
     def exists(self, lease_id: LeaseId) -> bool:
-        """Tell whether the lease exists; an expired one does until its revoke is applied."""
+        """Return whether the lease exists; an expired one does until its revoke is applied."""
         return lease_id in self._leases
 
     def lease_of(self, key: bytes) -> LeaseId:

@@ -25,12 +25,13 @@ def encode_row(lease_id: int, ttl_s: int, remaining_ttl_s: int) -> bytes:
 def decode_row(key: bytes, value: bytes) -> tuple[int, int, int]:
     """Return (id, TTL in seconds, remaining TTL in seconds).
 
-    Raises CorruptionError for bytes that are no Lease, or a Lease with another id than the key's.
+    Raises CorruptionError for bytes that are not a Lease, or a Lease with another id than the
+    key's.
     """
     try:
         lease = Lease.FromString(value)
     except DecodeError as error:
         raise CorruptionError(f"table lease, row {key.hex()}: not a lease: {error}") from error
     if row_key(lease.ID) != key:
-        raise CorruptionError(f"table lease, row {key.hex()}: holds lease {lease.ID}")
+        raise CorruptionError(f"table lease, row {key.hex()}: contains lease {lease.ID}")
     return lease.ID, lease.TTL, lease.RemainingTTL

@@ -71,7 +71,7 @@ class Compactor:
 
     @property
     def pending(self) -> bool:
-        """Tell whether a compaction runs or waits."""
+        """Return whether a compaction runs or waits."""
         return bool(self._due)
 
     def schedule(self, revision: int, previous: int | None) -> None:
@@ -81,7 +81,7 @@ class Compactor:
         self._due.append(_Compaction(revision, previous))
 
     def due_before(self, compact_revision: int) -> bool:
-        """Tell whether a compaction at or below compact_revision is not finished."""
+        """Return whether a compaction at or below compact_revision is not finished."""
         return bool(self._due) and self._due[0].revision <= compact_revision
 
     def pin(self, compact_revision: int) -> None:

@@ -48,7 +48,7 @@ class _Job:
             self._compactor.unpin(self._compact_revision)
 
     def _compacting(self, rows_max: int) -> bool:
-        """Do a step of a compaction that was due before this job; tell whether there was one."""
+        """Do a step of a compaction that was due before this job; return whether there was one."""
         if not self._open:
             raise RuntimeError("step() of a hash job that has ended")
         due = self._compactor.due_before(self._compact_revision)

@@ -11,10 +11,10 @@ Example: put at 2 and 3, deleted at 5, put again at 9:
     [9, 1,   2, 0,   3, 0,   5, 1,   9, 0]
      └────┘  └────── generation ─┘  └ generation
 
-A key is *live* if its newest revision is no tombstone, else *dead* until it is compacted. The two
-are kept apart, so reads and counts at the current revision look at live keys only. Dead keys are
-many where objects come and go, and seldom read: the pairs of one are bytes, four for each number,
-as long as the numbers fit (`frozen`).
+A key is *live* if its newest revision is not a tombstone, else *dead* until it is compacted. The
+two are kept apart, so reads and counts at the current revision look at live keys only. Dead keys
+are many where objects come and go, and seldom read: the pairs of one are bytes, four for each
+number, as long as the numbers fit (`frozen`).
 
 The index has no values and does not access rows; revisions must be given in ascending order.
 """

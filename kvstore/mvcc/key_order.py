@@ -82,15 +82,15 @@ class KeyOrder:
         total = len(self)
         step = max(-(-total // count), 1)
         wanted = range(offset % step, total, step)
-        found: list[bytes] = []
+        keys: list[bytes] = []
         chunks = iter(self._chunks)
         chunk, begin = next(chunks), 0
         for position in wanted:
             while position >= begin + len(chunk):
                 begin += len(chunk)
                 chunk = next(chunks)
-            found.append(chunk[position - begin])
-        return found
+            keys.append(chunk[position - begin])
+        return keys
 
     def walk(self, start: bytes, end: bytes | None) -> Iterator[bytes]:
         """Yield the keys of a range ascending; keys must not be added or removed meanwhile."""

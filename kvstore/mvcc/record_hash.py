@@ -5,7 +5,7 @@ revision key and KeyValue of each of these records, in revision order:
 
     C < main <= R     all
     main <= C         those in keep(R): the value each key had at R. If keep(R) is empty: all.
-                      Never a tombstone at C (members before 3.5.16 do not have it any more)
+                      Never a tombstone at C (members before 3.5.16 have removed it)
 
 A compaction to K computes the same hash for R = K while it removes records: there C is the revision
 compacted before, and keep is what the compaction keeps, tombstones at K included. The ten newest
@@ -76,18 +76,18 @@ class RecordHash:
         self._last = revision_key(max(revision, 0))[:9]
         self._saw_last = False  # a tombstone at the hashed revision
 
-    def add(self, revkey: bytes, kv: bytes, kept: bool) -> None:  # noqa: FBT001
+    def add(self, revkey: bytes, kv: bytes, is_kept: bool) -> None:  # noqa: FBT001
         """Add the next record; kept is used only if revkey < floor or keep_is_empty."""
         if self._is_bare:
             is_last = revkey[17:] == MARK and revkey.startswith(self._last)
             self._saw_last |= is_last
-            self._is_bare = is_last or not kept
-        if kept:
+            self._is_bare = is_last or not is_kept
+        if is_kept:
             self.keep_is_empty = False
         if revkey < self.floor:
             if revkey[17:] == MARK and revkey.startswith(self._tombstones):
                 return
-            if not kept:
+            if not is_kept:
                 if self._is_bare:
                     self._all_parts += (revkey, kv)
                 return

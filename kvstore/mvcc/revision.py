@@ -31,7 +31,7 @@ def revision_key(main: int, sub: int = 0, *, tombstone: bool = False) -> bytes:
 
 
 def parse_revision_key(key: bytes) -> tuple[int, int, bool]:
-    """Return (main, sub, is a tombstone); CorruptionError if key is no revision key."""
+    """Return (main, sub, is a tombstone); CorruptionError if key is not a revision key."""
     size = len(key)
     tombstone = size == TOMBSTONE_BYTES and key[-1:] == MARK
     if size != KEY_BYTES and not tombstone:

@@ -259,7 +259,7 @@ class Store:
     def stage_put(self, run: Run, key: bytes, value: bytes, lease: LeaseId) -> MainRevision:
         """Apply an entry of one put as part of a run, which end_run() ends; return its revision.
 
-        Meanwhile numbers(), current() and current_revkey() tell of it, and nothing reads its value.
+        Meanwhile numbers(), current() and current_revkey() include it, and nothing reads its value.
         """
         self.revision = main = self.revision + 1
         create, version, replaced = self._index.put(key, main, 0)

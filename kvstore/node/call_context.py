@@ -1,4 +1,4 @@
-"""What admission found out about one call, passed on to whatever handles it.
+"""The facts that admission establishes about one call, passed on to its handler.
 
     admit ──► CallContext ──► handler(call_id, body, context) ──► the log, or the reads
 
@@ -21,7 +21,7 @@ ReadCheck: TypeAlias = Callable[[Outbox], bool]
 
 
 class CallContext(NamedTuple):
-    """One call as admission saw it."""
+    """The facts that admission established about one call."""
 
     metadata: Metadata = NO_METADATA
     credential: Credential = NO_CREDENTIAL  # goes into the header of the entry it proposes

@@ -1,4 +1,4 @@
-"""Applies committed entries in order, and answers who waits for them.
+"""Applies committed entries in order, and answers their waiters.
 
     entry ─► its waiter: by index and term, or by request id ─► Applier ─► reply or callback
              no waiter: replayed, or proposed by another member ─► Applier
@@ -42,7 +42,7 @@ class Committed:
         self._over_quota: list[int] = []  # calls whose write was done but exceeded the quota
 
     def apply(self, entries: list[Entry], now_ns: int, out: Outbox) -> bool:
-        """Apply entries in order and answer their waiters; tell whether all were in whole runs.
+        """Apply entries in order and answer their waiters; return whether all were in whole runs.
 
         Plain writes that follow one another are applied as one run.
         """
@@ -82,7 +82,7 @@ class Committed:
     def _apply_run(self, run: PlainRun, out: Outbox) -> int | None:
         """Apply a run and answer it; return how many puts succeeded, not counted yet.
 
-        None, with nothing done: each must be applied by itself.
+        None, with nothing done: each must be applied on its own.
         """
         applier = self._parts.state.applier
         if run.field == Field.PUT:
@@ -121,7 +121,7 @@ class Committed:
         return True
 
     def _apply_unawaited(self, entries: list[Entry], at: int) -> int:
-        """Apply plain puts from entries[at] on for which nobody waits; return how many."""
+        """Apply plain puts without waiters from entries[at] on; return how many."""
         parts = self._parts
         if parts.replication.pending.by_request or parts.state.auth.enabled:
             return 0
@@ -181,7 +181,7 @@ class Committed:
     def _waiter_of(
         self, placed: tuple[int, int, Waiter], entry: Entry, out: Outbox
     ) -> Waiter | None:
-        """Return the waiter if it waits for this entry; else answer it that the leader changed."""
+        """Return the waiter if it waits for this entry; else answer that the leader changed."""
         term, _, waiter = placed
         if term == entry.term:
             return waiter
@@ -242,7 +242,9 @@ class Committed:
         try:
             self._parts.state.membership.apply_v2(decode_v2_request(entry.data))
         except WireError as error:
-            raise CorruptionError(f"log entry {entry.index} holds no request: {error}") from error
+            raise CorruptionError(
+                f"log entry {entry.index} contains no request: {error}"
+            ) from error
 
     def _change(self, entry: Entry, now_ns: int, out: Outbox) -> None:
         """Apply a configuration change to the list of members and, if it is allowed, to raft."""
@@ -268,7 +270,7 @@ class Committed:
 def _conf_change(entry: Entry) -> ConfChange:
     if entry.type != EntryType.CONF_CHANGE:
         raise CorruptionError(
-            f"log entry {entry.index} is of type {entry.type}; etcd's log has none such"
+            f"log entry {entry.index} has type {entry.type}, which is unknown in etcd's log"
         )
     try:
         return raft_codec.decode_conf_change(entry.data)

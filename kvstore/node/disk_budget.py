@@ -1,15 +1,15 @@
-"""What may still be written while the disk is too full: as much as it keeps back, and no more.
+"""What may still be written while the disk is too full: at most the space that is kept back.
 
     deletes, compactions, revokes ── the log's bytes and the rows fit ──► admitted, and counted
                                   └─ they do not ───────────────────────► refused (NOSPACE)
 
 A delete takes space: an entry of the log, and a row for each key, of which one request may delete
 all. A compaction writes the pages anew from which it removes rows. Some of the room is kept for
-others: of the log, for what the member itself proposes and for questions about alarms, which go
-through the log; of the rows, for compactions, and for requests without rows to speak of.
+others: of the log, for the member's own proposals and for requests about alarms, which go
+through the log; of the rows, for compactions, and for requests that write almost no rows.
 
-The room is measured when nothing that was admitted is under way any more, and is counted down from
-there: what is under way shows in no measurement.
+The room is measured once nothing that was admitted is still under way, and is counted down from
+there: a measurement does not see what is under way.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from kvstore.wire.varint import WireError
 
 
 class Reserve(NamedTuple):
-    """What a request has to leave."""
+    """The space that a request must leave."""
 
     log_bytes: int
     rows_bytes: int
@@ -59,19 +59,19 @@ class DiskBudget:
         return self._is_counting
 
     def begin_turn(self) -> None:
-        """Measure what is left, if that can be told."""
+        """Measure the space that is left, if that is possible now."""
         room = self._parts.host.room
         was_counting, self._is_counting = self._is_counting, room.is_short
         if self._is_counting and (not was_counting or self._is_quiet()):
             self._log_bytes, self._rows_bytes = room.log_bytes, room.rows_bytes
 
     def admits(self, field: int, body: bytes, log_bytes: int) -> bool:
-        """Tell whether a request fits, and count it if it does; log_bytes: of its entry's data."""
-        kept = _KEPT_BY.get(field, KEPT)
-        return self._take(ENTRY_BYTES + log_bytes, self._rows_of(field, body), kept)
+        """Count a request if it fits, and return whether it does; log_bytes: of its entry."""
+        reserve = _KEPT_BY.get(field, KEPT)
+        return self._take(ENTRY_BYTES + log_bytes, self._rows_of(field, body), reserve)
 
     def admits_entries(self, entries: Iterable[Entry]) -> bool:
-        """Tell whether another member's entries fit, and count them if they do."""
+        """Return whether another member's entries fit, and count them if they do."""
         log_bytes = rows_bytes = 0
         for entry in entries:
             log_bytes += ENTRY_BYTES + len(entry.data)
@@ -82,17 +82,17 @@ class DiskBudget:
                     continue  # of the v2 API: it writes no rows
         return self._take(log_bytes, rows_bytes, KEPT)
 
-    def _take(self, log_bytes: int, rows_bytes: int, kept: Reserve) -> bool:
-        if log_bytes > self._log_bytes - kept.log_bytes:
+    def _take(self, log_bytes: int, rows_bytes: int, reserve: Reserve) -> bool:
+        if log_bytes > self._log_bytes - reserve.log_bytes:
             return False
-        if 0 < rows_bytes > self._rows_bytes - kept.rows_bytes:
+        if 0 < rows_bytes > self._rows_bytes - reserve.rows_bytes:
             return False
         self._log_bytes -= log_bytes
         self._rows_bytes -= rows_bytes
         return True
 
     def _is_quiet(self) -> bool:
-        """Tell whether all that was admitted is in the database on disk, or will never be."""
+        """Return whether all that was admitted is in the database on disk, or will never be."""
         pending, backend = self._parts.replication.pending, self._parts.state.backend
         placed = pending.by_index or pending.runs or pending.by_request
         under_way = placed or pending.is_waiting
@@ -113,7 +113,7 @@ class DiskBudget:
         return 0
 
     def _rows_of_txn(self, request: pb.TxnRequest) -> int:
-        """Return what the costlier branch takes, nested ones included."""
+        """Return the cost of the costlier branch, nested ones included."""
         branches = (request.success, request.failure)
         return max(sum(map(self._rows_of_op, each)) for each in branches)
 
@@ -127,14 +127,14 @@ class DiskBudget:
                 return 0
 
     def _deleted(self, request: pb.DeleteRangeRequest) -> int:
-        # One key more than fits says enough.
+        # One key more than fits is enough to know.
         most = max(self._rows_bytes, 0) // ROW_BYTES + 1
         keys, count = self._parts.state.store.range_keys(request.key, request.range_end, most)
         return NO_LIMIT_BYTES if count > len(keys) else _rows(keys)
 
 
 def _rows(keys: Iterable[bytes]) -> int:
-    """Return what the rows of deleted keys take."""
+    """Return the size of the rows of deleted keys."""
     return sum(
         ROW_BYTES + 2 * len(key) + (PAGE_BYTES if len(key) > _LARGE_KEY_BYTES else 0)
         for key in keys

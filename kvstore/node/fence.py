@@ -1,7 +1,7 @@
-"""A member whose data is known to differ from the others' serves no data.
+"""Fences off a member whose data is known to differ from the others'.
 
 Its log is correct, so it still votes and appends entries; only clients' reads and writes are
-refused, with a text that tells the operator what to do. The code is UNAVAILABLE, on which clients
+refused, with a text that says what to do. The code is UNAVAILABLE, on which clients
 try another member.
 
 The CORRUPT alarm decides, so the fence survives a restart; see kvstore.node.cluster.corruption.

@@ -60,12 +60,12 @@ class Installation:
         parts.logger.info("applied snapshot", **about)
 
     def _correct_members(self, snapshot: Snapshot) -> None:
-        """Take the members from the snapshot's data: the rows of an etcd 3.5 may be wrong."""
+        """Set the members from the snapshot's data: the rows of etcd 3.5 may be wrong."""
         parts = self._parts
         try:
             known = decode_v2_members(snapshot.data)
         except WireError as error:
-            parts.logger.warning("members of a snapshot are those of its rows", error=str(error))
+            parts.logger.warning("using the members of the snapshot's rows", error=str(error))
             return
         wrong = parts.state.membership.correct(known)
         if wrong:

@@ -17,7 +17,7 @@ def propose(
 ) -> None:
     """Propose a request with this turn's batch.
 
-    field: its number in InternalRaftRequest. callback: gets the result in the place of the call.
+    field: its number in InternalRaftRequest. callback: called with the result.
     """
     data = wrap(field, body, parts.replication.request_ids.next(), *credential)
     parts.replication.pending.add(

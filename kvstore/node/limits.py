@@ -13,8 +13,8 @@ class Limits:
     client_urls: tuple[str, ...] = ()
     heartbeat_ns: int = 100 * MILLISECOND_NS
     election_ticks: int = 10
-    initial_tick_advance: bool = True  # a member that starts beside others campaigns earlier
-    strict_reconfig_check: bool = True  # no change of members that could lose the quorum
+    initial_tick_advance: bool = True  # a restarted member of several campaigns early
+    strict_reconfig_check: bool = True  # refuse changes of members that could lose the quorum
     corrupt_check_ns: int = 0  # between checks of the members' data; 0: not configured
     compact_hash_check_ns: int = 60 * SECOND_NS  # between checks of the hashes of compactions
     downgrade_check_ns: int = 5 * SECOND_NS  # between checks whether a downgrade is done; 0: none
@@ -23,7 +23,7 @@ class Limits:
     is_rebuilt: bool = False  # from the others, at this start: clear the alarm when they agree
     request_bytes_max: int = 1_572_864
     txn_ops_max: int = 128
-    quota_bytes: int = 0  # as given: 0 means the default, below 0 none
+    quota_bytes: int = 0  # as configured: 0 means the default, below 0 none
     auto_compaction_mode: str = "periodic"  # or "revision"
     auto_compaction_retention: int = 0  # nanoseconds, or revisions; 0: off
     apply_gap_max: int = 5000  # entries committed and not applied; above it, writes are refused
@@ -47,7 +47,7 @@ class Limits:
     catch_up_bytes: int = 4 << 20
     stream_backlog_bytes_max: int = 4 << 20  # a range stream pauses above
     purge_interval_ns: int = 30 * SECOND_NS
-    is_solitary: bool = False  # for ever its cluster's only member: no turn is due for others' sake
+    is_solitary: bool = False  # always its cluster's only member: no turn is due for other members
 
     @property
     def election_timeout_ns(self) -> int:

@@ -18,7 +18,7 @@ TaskCallback = Callable[[TaskResult, Outbox], None]
 
 
 class OffloadedTasks:
-    """The tasks under way, and what is called with their results."""
+    """The tasks under way, and their callbacks."""
 
     def __init__(self) -> None:
         self._next_id = 1
@@ -30,7 +30,7 @@ class OffloadedTasks:
         """Request a task; callback is called with its result, in a later turn."""
         task_id, self._next_id = self._next_id, self._next_id + 1
         if len(self._callbacks) >= TASKS_MAX:
-            text = f"{TASKS_MAX} tasks are on their way already"
+            text = f"too many tasks are under way, limit {TASKS_MAX}"
             self._refused.append((callback, TaskResult(task_id, text, b"")))
             return
         self._callbacks[task_id] = callback

@@ -38,7 +38,7 @@ def _nothing(_size_bytes: int) -> None:
 
 @dataclass(slots=True)
 class StateMachine:
-    """What applied entries change, alike on every member, and who watches it."""
+    """The state that applied entries change, alike on every member, and its watchers."""
 
     backend: Backend
     store: Store
@@ -53,7 +53,7 @@ class StateMachine:
 
 @dataclass(slots=True)
 class Replication:
-    """How entries reach the log and the other members, and who waits for them."""
+    """The log, the links to the other members, and the waiting proposals."""
 
     log: LogFile
     snapshots: SnapshotKeeper
@@ -61,13 +61,13 @@ class Replication:
     pending: Pending = field(default_factory=Pending)
     peers: PeerLinks = field(default_factory=NoPeers)
     fence: Fence = field(default_factory=Fence)
-    # Members known from asking them, until this member's own addition is applied: id → peer URLs.
+    # Members as they reported them, until this member's own addition is applied: id → peer URLs.
     remotes: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class HostPorts:
-    """What the node asks of its process."""
+    """The services of the process that the node uses."""
 
     tasks: OffloadedTasks = field(default_factory=OffloadedTasks)
     room: DiskRoom = field(default_factory=AmpleRoom)

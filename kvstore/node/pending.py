@@ -1,4 +1,4 @@
-"""Who waits for which entry of the log.
+"""The waiters for entries of the log.
 
     add ──► datas ──► propose ─┬─ accepted here  ──► by_index    (index, term) identifies the entry
                                │                     runs        of plain writes, by first index
@@ -7,9 +7,9 @@
 
 A leader knows where its proposals are in the log. (index, term) identifies an entry forever, so the
 waiter is kept under the index, and its entry is the applied one if the terms are equal. An entry of
-another term at that index means that the waiter's entry was overwritten: the caller is told that
-the leader changed. A follower does not learn what becomes of a forwarded proposal until the entry
-is applied here; then the request id in the entry finds the waiter.
+another term at that index means that the waiter's entry was overwritten: the caller is answered
+that the leader changed. A follower does not learn what becomes of a forwarded proposal until the
+entry is applied here; then the request id in the entry finds the waiter.
 
 Rule: a proposal is given to raft once. What raft did not take is queued and offered again. What
 raft took is never offered again, lost or not: it might be applied twice. Every wait ends with the
@@ -34,7 +34,7 @@ QUEUED_MAX: Final = 5000  # proposals waiting for a leader
 QUEUED_BYTES_MAX: Final = 64 << 20
 
 ChangeCallback = Callable[[Refusal | None, Outbox], None]
-"""Called once with how a change of members ended: None if it is in force, else why it is not."""
+"""Called once with the result of a change of members: None if it is in force, else the reason."""
 
 
 class QueuedProposal(NamedTuple):
@@ -59,7 +59,9 @@ class Pending:
 
     def __init__(self) -> None:
         self.datas: list[bytes] = []  # encoded, not yet given to raft
-        self.new: list[Proposed] = []  # who waits for them, in step; a run for as many as it has
+        self.new: list[
+            Proposed
+        ] = []  # their waiters, in step; a run stands for as many entries as it has
         self.by_index: dict[int, tuple[int, int, Waiter]] = {}  # index → (term, since_ns, waiter)
         self.runs: deque[PlainRun] = deque()  # ascending by first index
         self.by_request: dict[int, tuple[int, Waiter]] = {}  # request id → (since_ns, waiter)
@@ -85,7 +87,8 @@ class Pending:
 
         change.id is a fresh one of `request_ids`. callback(None, out) comes after the change is in
         force here, so the member list is up to date; callback(refusal, out) if the list did not
-        allow it, or its outcome was not known in time. It is not called for a call that is gone.
+        allow it, or its outcome was not known in time. It is not called if the call's client has
+        gone.
         """
         self.new_changes.append((change, call_id, callback))
 
@@ -120,13 +123,13 @@ class Pending:
         if self._last_placed >= first_index:
             lost = self._overwritten(first_index)
         index = first_index
-        for each in proposed:
-            if isinstance(each, PlainRun):
-                each.first_index, each.term, each.since_ns = index, term, now_ns
-                self.runs.append(each)
-                index = each.end_index
+        for proposal in proposed:
+            if isinstance(proposal, PlainRun):
+                proposal.first_index, proposal.term, proposal.since_ns = index, term, now_ns
+                self.runs.append(proposal)
+                index = proposal.end_index
             else:
-                self.by_index[index] = (term, now_ns, each)
+                self.by_index[index] = (term, now_ns, proposal)
                 index += 1
         self._last_placed = index - 1
         return lost
@@ -183,7 +186,7 @@ class Pending:
     # Not given to raft yet.
 
     def has_room(self, data: bytes) -> bool:
-        """Tell whether one more proposal may be queued."""
+        """Return whether one more proposal may be queued."""
         return len(self.queued) < QUEUED_MAX and self.queued_bytes + len(data) <= QUEUED_BYTES_MAX
 
     def enqueue(self, proposal: QueuedProposal) -> None:

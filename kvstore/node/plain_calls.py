@@ -1,10 +1,10 @@
-"""The calls that most calls are, recognized a batch at a time: plain puts, swaps and gets.
+"""The most frequent calls, recognized a batch at a time: plain puts, swaps and gets.
 
     calls ──► recognize ──┬─► runs    puts, or swaps, that follow one another: their entries' data
                           ├─► gets    (call id, key)
                           └─► the first call that is none of these, for the Router
 
-A call is recognized if nothing about it has to be decided but what is the same for the whole batch.
+A call is recognized if every decision about it is the same for the whole batch.
 PYTHON is the reference; the crate recognizes the same calls, except for unusual encodings, which
 the Router then handles with the same result (tests/property/test_plain_calls.py).
 """
@@ -46,7 +46,7 @@ Recognized: TypeAlias = tuple[int, list[RunColumns], list[Get], list[Get]]
 
 
 class PlainCalls(Protocol):
-    """How calls are recognized."""
+    """Recognizes plain calls."""
 
     def recognize(
         self,
@@ -57,8 +57,8 @@ class PlainCalls(Protocol):
     ) -> Recognized:
         """Recognize calls from start on, up to the first other one.
 
-        limits: a write that costs so much or more is another one, and one whose entry takes more
-        bytes than that. The ids of entries come after the last one; see RequestIds.last.
+        limits: a write that costs so much or more is not recognized, nor is one whose entry takes
+        more bytes than that. The ids of entries come after the last one; see RequestIds.last.
         """
         ...
 

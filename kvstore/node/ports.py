@@ -1,7 +1,7 @@
 """What the node needs from outside: the log on disk, snapshot files, links to peers.
 
-Each is given at construction; the simulator has its own. A call of a port either succeeds or raises
-StorageFatalError, after which the node must not be used again.
+Each is an argument of the constructor; the simulator has its own. A call of a port either succeeds
+or raises StorageFatalError, after which the node must not be used again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ class LogFile(Protocol):
         ...
 
     def finish_save(self) -> None:
-        """Return once what start_save was given is durable."""
+        """Return once the save that start_save began is durable."""
         ...
 
 
@@ -43,7 +43,7 @@ class SnapshotKeeper(Protocol):
     def save(self, metadata: SnapshotMetadata, membership: Membership) -> bool:
         """Write the snapshot file and its record in the log, synced; free older segments.
 
-        False: it cannot be done now, and nothing has changed; it is to be tried again.
+        False: it cannot be done now, and nothing has changed; try again later.
         """
         ...
 
@@ -81,17 +81,17 @@ class DiskRoom(Protocol):
 
     @property
     def shortage(self) -> str:
-        """What is missing, empty if nothing is."""
+        """The missing space as a text, empty if there is enough."""
         ...
 
     @property
     def log_bytes(self) -> int:
-        """How much more the log takes without space that others may have taken."""
+        """By how much the log may grow within the space that is reserved for it."""
         ...
 
     @property
     def rows_bytes(self) -> int:
-        """By how much the rows may grow in the same way, as of the database's last commit."""
+        """By how much the rows may grow within reserved space, as of the database's last commit."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class DiskRoom(Protocol):
         ...
 
     def check(self) -> bool:
-        """Try to get back what is missing; return is_short."""
+        """Try to reserve the missing space again; return is_short."""
         ...
 
 
@@ -120,7 +120,7 @@ class AmpleRoom:
         """Do nothing."""
 
     def check(self) -> bool:
-        """Return that nothing is short."""
+        """Return False."""
         return False
 
 

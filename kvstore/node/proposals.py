@@ -1,4 +1,4 @@
-"""What the server itself proposes: its name, the end of leases, compactions, alarms.
+"""The server's own proposals: its name, revokes of leases, compactions, alarms.
 
     at every start   the member's name and client URLs
     as leader        revokes of expired leases, lease checkpoints

@@ -133,7 +133,7 @@ class Router:
         return frozenset(self._handlers)
 
     def admit(self, inbox: Inbox, out: Outbox) -> bool:
-        """Handle every call of the inbox; tell whether all were plain writes and reads."""
+        """Handle every call of the inbox; return whether all were plain writes and reads."""
         self._out = out
         parts = self._parts
         raft = parts.raft
@@ -253,7 +253,7 @@ class Router:
         return None
 
     def _has_priority(self, field: int) -> bool:
-        """Tell whether a request is accepted although the member is behind."""
+        """Return whether a request is accepted although the member is behind."""
         limits = self._parts.limits
         is_urgent = limits.priority_request and field == Field.LEASE_REVOKE
         return is_urgent and self._gap <= 2 * limits.apply_gap_max
@@ -261,7 +261,7 @@ class Router:
     def _no_space(self, call_id: int) -> Refusal | None:
         """Refuse a write for lack of space: at once, or when the alarm it raises is applied."""
         parts = self._parts
-        if parts.state.alarms.corrupt:  # which is said first when a request is applied, too
+        if parts.state.alarms.corrupt:  # which is also checked first when a request is applied
             return CORRUPT
         if parts.state.alarms.no_space or parts.host.room.is_short:
             return NO_SPACE
@@ -438,7 +438,7 @@ def _refuse(call_id: int, method: int, refusal: Refusal, out: Outbox) -> None:
 
 
 def _learner_serves(method: int, body: bytes) -> bool:
-    """Tell whether a learner, whose log may lag far behind, serves a call."""
+    """Return whether a learner, whose log may lag far behind, serves a call."""
     if method == rpc.RANGE:
         return pb.RangeRequest.FromString(body).serializable
     return method in (rpc.STATUS, rpc.SNAPSHOT)

@@ -6,7 +6,7 @@
                                        └─ any other outcome: refused
 
 Changes of members are proposed one at a time: a leader drops a second one while the first is under
-way, and a member that forwarded it would wait in vain.
+way, and a member that forwarded it would wait until the timeout.
 
 What raft has taken is never given to it again; see pending. Runs of plain writes that raft forwards
 or does not take are waited for one by one.
@@ -26,14 +26,14 @@ _WAIT = frozenset({ProposeOutcome.NO_LEADER, ProposeOutcome.TRANSFERRING})
 
 
 class Submission:
-    """Gives raft what is to be in the log."""
+    """Gives proposals to raft."""
 
     def __init__(self, parts: Parts, leadership: Leadership) -> None:
         self._parts = parts
         self._leadership = leadership
 
     def submit(self, now_ns: int, out: Outbox) -> None:
-        """Offer raft everything that waits."""
+        """Propose everything that waits."""
         pending = self._parts.replication.pending
         if pending.queued:
             self._submit_queued(out)

@@ -209,7 +209,7 @@ class Node:
         return None
 
     def _settle_quietly(self, inbox: Inbox, out: Outbox) -> None:
-        """Do what a quiet turn leaves to be done."""
+        """Do the rest of a quiet turn."""
         parts, now_ns = self._parts, inbox.now_ns
         hub, is_alone = parts.state.hub, parts.raft.is_only_voter
         self.wake_ns = self._upkeep_ns
@@ -262,12 +262,12 @@ class Node:
     # Stages.
 
     def _tick(self, now_ns: int) -> bool:
-        """Move raft's clock, if it is time; tell whether it moved."""
+        """Move raft's clock, if it is time; return whether it moved."""
         raft, heartbeat_ns = self._parts.raft, self._parts.limits.heartbeat_ns
         if self._tick_ns == 0:
             self._tick_ns = now_ns
         if raft.is_only_voter and raft.lead == 0:
-            raft.campaign()  # nobody else can win: no need to wait for the election timeout
+            raft.campaign()  # no other member can win: no need to wait for the election timeout
         ticks = (now_ns - self._tick_ns) // heartbeat_ns
         self._tick_due_ns = self._tick_ns + (ticks + 1) * heartbeat_ns
         if ticks > 0:
@@ -298,7 +298,7 @@ class Node:
         self._parts.replication.pending.cancel(call_id)
 
     def _advance(self, now_ns: int, out: Outbox, *, may_save: bool) -> bool:
-        """Save what is new, apply what is committed; tell whether raft has more to do.
+        """Save what is new, apply what is committed; return whether raft has more to do.
 
         may_save=False: entries that can be saved later are.
         """
@@ -385,7 +385,7 @@ class Node:
         if ready.soft_state is not None and self._leadership.update(ready.soft_state, now_ns, out):
             self._proposals.retry_now()
         for text in ready.warnings:
-            self._parts.logger.warning("ignored a message of a member", reason=text)
+            self._parts.logger.warning("ignored a message from a member", reason=text)
 
     def _publish(self, out: Outbox) -> None:
         parts = self._parts
@@ -435,7 +435,7 @@ class Node:
 
     @property
     def _rests(self) -> bool:
-        """Whether raft's clock need not move: nobody waits, and there are no others."""
+        """Whether raft's clock need not move: nothing waits, and there are no other members."""
         parts = self._parts
         return (
             parts.limits.is_solitary
@@ -451,7 +451,7 @@ class Node:
         return self._more_ready or has_new
 
     def _step_hub(self, inbox: Inbox, out: Outbox) -> bool:
-        """Catch watchers up, and send them progress; tell whether more can be done at once."""
+        """Catch watchers up, and send them progress; return whether more can be done at once."""
         parts, limits = self._parts, self._parts.limits
         return parts.state.hub.step(
             inbox.now_ns, inbox.backlog, limits.catch_up_rows, limits.catch_up_bytes, out.deliveries

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class TurnTime:
-    """When the turn began; set by the turn, read by everybody else."""
+    """The time at which the turn began; set by the turn, read elsewhere."""
 
     now_ns: int = 0  # monotonic
     wall_ms: int = 0  # Unix milliseconds: only for ids that must be unique over restarts

@@ -4,7 +4,7 @@
     applied  7 8 9            split(3) returns the first three; what is left begins at 10
 
 A run is what `plain_calls` recognized in one turn. It is applied and answered as a whole where that
-is possible; where each of its calls must be treated by itself, `waiters` returns them.
+is possible; where each of its calls must be treated on its own, `waiters` returns them.
 
 The parsed request stays with the waiter, so applying does not parse it again.
 """
@@ -21,18 +21,18 @@ from kvstore.errors import Refusal
 if TYPE_CHECKING:
     from kvstore.apply.compare_and_put import Swap
 
-INTERNAL: int = 0  # the call id of what the server itself proposes
+INTERNAL: int = 0  # the call id of the server's own proposals
 
 ResultCallback = Callable[[bytes | Refusal, Outbox], None]
-"""Called with the result of an entry instead of answering the call, or with why there is none."""
+"""Called with the result of an entry, or with the reason why there is none."""
 
 
 class Waiter(NamedTuple):
     """One proposal under way."""
 
-    call_id: int  # INTERNAL: nobody is answered
+    call_id: int  # INTERNAL: there is no call to answer
     field: int  # its number in InternalRaftRequest
-    request: Message | None  # parsed, where apply wants it so
+    request: Message | None  # parsed, where the applier uses that
     body: bytes
     verdict: Refusal | None = None  # sent instead of the result (a refusal that raised an alarm)
     credential: Credential = NO_CREDENTIAL  # in the entry's header
@@ -81,7 +81,7 @@ class PlainRun:
         return self.first_index + len(self.call_ids)
 
     def split(self, count: int) -> "PlainRun":
-        """Return the first count of it, which it loses."""
+        """Split off and return the first count entries."""
         first = PlainRun(
             self.field,
             self.call_ids[:count],
@@ -95,7 +95,7 @@ class PlainRun:
         return first
 
     def waiters(self) -> list[Waiter]:
-        """Return each of it by itself."""
+        """Return the waiters one by one."""
         field = self.field
         calls = zip(self.call_ids, self.bodies, strict=True)
         return [Waiter(call_id, field, None, body) for call_id, body in calls]

@@ -1,1 +1,1 @@
-"""etcd's peer protocol: links between members, both ends of them."""
+"""etcd's peer protocol: both ends of the links between members."""

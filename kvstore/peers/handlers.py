@@ -75,10 +75,10 @@ class Mailbox(Protocol):
 
 
 class Membership(Protocol):
-    """The members as the links know them."""
+    """The members known to the links."""
 
     def is_removed(self, member_id: int) -> bool:
-        """Tell whether the member was removed."""
+        """Return whether the member was removed."""
         ...
 
     def stream_to(self, member_id: int, kind: str) -> StreamOwner | None:
@@ -149,7 +149,7 @@ class Handlers:
         reason = refusal(request.headers, self._identity.cluster_id)
         if reason:
             self._logger.warning(
-                "refused a request of a member",
+                "refused a request from a member",
                 path=request.path,
                 reason=reason,
                 remote=request.remote,
@@ -174,7 +174,7 @@ class Handlers:
         reason = self._refusal_of(message)
         if reason or not self._mailbox.post(message, len(data)):
             self._logger.warning(
-                "failed to process Raft message", error=reason or "too many messages wait"
+                "failed to process Raft message", error=reason or "too many messages are waiting"
             )
             return self._plain(500, "error processing raft message")._replace(is_last=True)
         return Reply(204, [self._cluster], b"")
@@ -220,7 +220,9 @@ class Handlers:
             self._logger.warning("failed to save incoming database snapshot", error=str(error))
             return self._plain(500, f"failed to save KV snapshot ({error})")
         if not self._mailbox.post(message, 0):
-            return self._plain(500, "failed to process raft message (too many messages wait)")
+            return self._plain(
+                500, "failed to process raft message (too many messages are waiting)"
+            )
         return Reply(204, [self._cluster], b"")
 
     def _stream(self, request: PeerRequest, _body: Body) -> Reply | Upgrade:

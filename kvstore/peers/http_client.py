@@ -33,7 +33,7 @@ HeaderList = Sequence[tuple[str, str]]
 
 
 class PeerRequestError(KvstoreError):
-    """A request failed or was answered wrongly; the text names the address."""
+    """A request failed or got an invalid answer; the text names the address."""
 
 
 class Answer(NamedTuple):
@@ -249,7 +249,7 @@ def _split(url: str) -> SplitResult:
     if parts.scheme in {"unix", "unixs"} and parts.netloc + parts.path:
         return parts
     if parts.scheme not in {"http", "https"} or not parts.hostname or port is None:
-        raise PeerRequestError(f'peer URL "{url}" is no http, https, unix or unixs address')
+        raise PeerRequestError(f'peer URL "{url}" is not an http, https, unix or unixs address')
     return parts
 
 

@@ -62,7 +62,7 @@ def refusal(headers: Mapping[str, str], cluster_id: ClusterId) -> str:
 
 
 def can_stream(server_version: str | None) -> bool:
-    """Tell whether a member of this version serves both streams."""
+    """Return whether a member of this version serves both streams."""
     found = minor_version(server_version)
     return found is not None and found >= _STREAMS_SINCE
 

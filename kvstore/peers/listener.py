@@ -75,7 +75,7 @@ class StreamOwner(Protocol):
     """Uses the socket of a stream."""
 
     def attach(self, connection: socket.socket) -> None:
-        """Own the socket from now on."""
+        """Take over the socket."""
         ...
 
 
@@ -83,11 +83,11 @@ class Body(Protocol):
     """The body of a request, as it is received."""
 
     def read(self, bytes_max: int) -> bytes:
-        """Return all of it; BodyTooLongError above bytes_max, OSError if it breaks off."""
+        """Return all of it; BodyTooLongError above bytes_max, OSError if it is truncated."""
         ...
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield it piece by piece; OSError if it breaks off."""
+        """Yield it piece by piece; OSError if it is truncated."""
         ...
 
 
@@ -197,17 +197,17 @@ class Listener:
         with contextlib.suppress(FileNotFoundError):
             if stat.S_ISSOCK(os.stat(path).st_mode):
                 os.unlink(path)  # of a process that has ended
-        each = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            each.bind(path)
-            each.listen(_BACKLOG)
+            bound.bind(path)
+            bound.listen(_BACKLOG)
         except OSError as error:
-            each.close()
+            bound.close()
             raise ValueError(f"{error.strerror}: {unix_error(path)}") from None
-        each.settimeout(_ACCEPT_POLL_S)
+        bound.settimeout(_ACCEPT_POLL_S)
         self._unix_paths.append(path)
         self.bound_urls.append(url)
-        return each
+        return bound
 
     def _accept(self, listening: socket.socket, secure: bool) -> None:  # noqa: FBT001
         descriptors = Descriptors()
@@ -245,7 +245,7 @@ class Listener:
             if not is_logged:
                 is_logged = True
                 self._logger.warning(
-                    "no peer connections are accepted while few descriptors are left",
+                    "accepting no peer connections: too few file descriptors are left",
                     reserve=RESERVE,
                 )
             self._stopping.wait(_ACCEPT_POLL_S)
@@ -342,7 +342,7 @@ class _Exchange:
             elif isinstance(event, h11.EndOfMessage):
                 return
             else:
-                raise ConnectionResetError("the body of a request broke off")
+                raise ConnectionResetError("the body of a request was truncated")
 
     def _start_next(self) -> bool:
         """Prepare for another request, if the last one was read completely."""

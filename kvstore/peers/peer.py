@@ -35,7 +35,7 @@ _APP: Final = int(MessageType.APP)
 
 
 class PeerContext(NamedTuple):
-    """What all peers share."""
+    """The objects that all peers share."""
 
     identity: Identity
     tls: PeerTls
@@ -78,7 +78,7 @@ class Remote:
         )
 
     def begin_stop(self) -> None:
-        """Begin to close the links; does not block."""
+        """Start to close the links; does not block."""
         self.pipeline.stop()
 
 
@@ -168,7 +168,7 @@ class Peer(Remote):
 
     @override
     def begin_stop(self) -> None:
-        """Begin to close the links; does not block."""
+        """Start to close the links; does not block."""
         super().begin_stop()
         for reader in self._readers:
             reader.begin_stop()

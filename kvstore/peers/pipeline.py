@@ -58,7 +58,7 @@ class Pipeline:
         self._on_removed = on_removed
         self._logger = logger
         self._dialling = threading.Lock()  # of the next
-        self._dial_failure: tuple[float, str] = (0.0, "")  # when the last dial failed, and why
+        self._dial_failure: tuple[float, str] = (0.0, "")  # time and reason of the last failed dial
         self._workers: WorkerThreads[Message] = WorkerThreads(
             f"peer-post-{self._name}",
             self._run,
@@ -75,7 +75,7 @@ class Pipeline:
         return is_queued
 
     def stop(self) -> None:
-        """Drop what is queued and let the threads end; does not wait for a POST in progress."""
+        """Drop the queue and let the threads end; does not wait for a POST in progress."""
         self._workers.stop()
 
     def _run(self) -> None:
@@ -133,6 +133,6 @@ def check_post(url: str, answer: Answer, on_removed: Callable[[str], None]) -> N
     if answer.status == 204:
         return
     if answer.status == 403:
-        on_removed(f"{url} says: {answer.text}")
+        on_removed(f"{url} answered: {answer.text}")
         raise PeerRequestError("the member has been permanently removed from the cluster")
     raise PeerRequestError(f"{url} answered HTTP status {answer.status}: {answer.text}")

@@ -53,7 +53,7 @@ class Prober:
         self._thread.start()
 
     def begin_stop(self) -> None:
-        """Tell the thread to end; does not wait for it."""
+        """Stop the thread; does not wait for it."""
         self._stopping.set()
 
     def _run(self) -> None:
@@ -103,7 +103,7 @@ class Prober:
 
 
 def _drift_s(body: bytes, rtt_s: float) -> float:
-    """Return how far the member's clock, as given in {"Now": …}, is ahead of this one."""
+    """Return how far the member's clock, from {"Now": …}, is ahead of this one."""
     try:
         row = json.loads(body)
         text = str(row["Now"])

@@ -61,7 +61,7 @@ def fetch_version(urls: Iterable[str], tls: PeerTls, timeout_s: float) -> Versio
 
 
 def fetch_downgrade_enabled(urls: Iterable[str], tls: PeerTls, timeout_s: float) -> bool:
-    """Tell whether a downgrade is in progress, according to the member with these URLs."""
+    """Return whether a downgrade is in progress, according to the member with these URLs."""
     return _first(
         urls, "/downgrade/enabled", tls, timeout_s, _flag, "could not retrieve the downgrade status"
     )
@@ -107,17 +107,17 @@ def _first(
 def _cluster(answer: Answer) -> RemoteCluster:
     rows = _json(answer)
     if not isinstance(rows, list):
-        raise PeerRequestError(f"its members are no list: {answer.text}")
+        raise PeerRequestError(f"its members are not a list: {answer.text}")
     cluster_id = parse_id(answer.headers.get("x-etcd-cluster-id", ""))
     if cluster_id is None:
-        raise PeerRequestError("it does not tell a cluster id")
+        raise PeerRequestError("the answer has no cluster id")
     return RemoteCluster(cluster_id, [decode_member(go_json(row)) for row in rows])
 
 
 def _versions(answer: Answer) -> Versions:
     row = _json(answer)
     if not isinstance(row, dict):
-        raise PeerRequestError(f"its versions are no object: {answer.text}")
+        raise PeerRequestError(f"its versions are not an object: {answer.text}")
     server, cluster, storage = (
         str(row.get(name, "")) for name in ("etcdserver", "etcdcluster", "storage")
     )
@@ -134,4 +134,4 @@ def _json(answer: Answer) -> object:
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError):
-        raise PeerRequestError(f"HTTP status {answer.status}, no JSON: {answer.text}") from None
+        raise PeerRequestError(f"HTTP status {answer.status}, not JSON: {answer.text}") from None

@@ -4,7 +4,7 @@
 
 A stream that the other side closed properly is not a failure: the next dial decides.
 
-Why TLS to an inactive member fails is a warning, once per reason: it does not pass by itself.
+Each reason why TLS to an inactive member fails is logged once as a warning: it needs the operator.
 """
 
 import threading
@@ -31,7 +31,7 @@ class PeerStatus:
             self._become_active()
 
     def deactivate(self, source: str, action: str, reason: str) -> None:
-        """Report that an action failed, and why."""
+        """Report that an action failed, with the reason."""
         with self._lock:
             was_active = self.since_ns is not None
             self.since_ns = None
@@ -48,7 +48,9 @@ class PeerStatus:
                 error=text,
             )
         elif is_new_reason:
-            self._logger.warning("TLS to the peer fails", peer_id=self._name, error=text)
+            self._logger.warning(
+                "the TLS handshake with the peer fails", peer_id=self._name, error=text
+            )
         else:
             self._logger.debug("peer deactivated again", peer_id=self._name, error=text)
 
@@ -73,7 +75,7 @@ class UrlPicker:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """All of them."""
+        """All URLs."""
         return self._urls
 
     def update(self, urls: tuple[str, ...]) -> None:

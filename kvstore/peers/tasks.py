@@ -63,7 +63,7 @@ class PeerTasks:
             self._on_done(TaskResult(task.id, text, b""))
 
     def stop(self) -> None:
-        """Drop the queue; requests in progress end by themselves."""
+        """Drop the queue; requests in progress run to their end."""
         self._workers.stop()
 
     def _run(self) -> None:
@@ -73,7 +73,7 @@ class PeerTasks:
         for connection in kept.values():
             connection.close()
 
-    def _run_task(self, task: OffloadedTask, kept: dict[str, HttpConnection]) -> TaskResult:
+    def _run_task(self, task: OffloadedTask, idle: dict[str, HttpConnection]) -> TaskResult:
         if len(task.args) not in _ARGS:
             return TaskResult(task.id, f"task of {len(task.args)} args", b"")
         member, target, body = task.args[:3]
@@ -86,15 +86,15 @@ class PeerTasks:
         error = f"member {member.decode('ascii', 'replace')} is not known"
         for url in self._urls_of(member_id):
             try:
-                connection = self._connect(url, kept)
+                connection = self._connect(url, idle)
             except PeerRequestError as failure:
                 error = str(failure)
                 continue
-            return self._ask(task, url, connection, target.decode(), headers, body, kept)
+            return self._ask(task, url, connection, target.decode(), headers, body, idle)
         return TaskResult(task.id, error, b"")
 
-    def _connect(self, url: str, kept: dict[str, HttpConnection]) -> HttpConnection:
-        connection = kept.pop(url, None)
+    def _connect(self, url: str, idle: dict[str, HttpConnection]) -> HttpConnection:
+        connection = idle.pop(url, None)
         if connection is not None and connection.is_stale:
             connection.close()
             connection = None
@@ -108,7 +108,7 @@ class PeerTasks:
         target: str,
         headers: list[tuple[str, str]],
         body: bytes,
-        kept: dict[str, HttpConnection],
+        idle: dict[str, HttpConnection],
     ) -> TaskResult:
         try:
             answer = connection.ask(
@@ -123,7 +123,7 @@ class PeerTasks:
             connection.close()
             return TaskResult(task.id, str(error), b"")
         if connection.is_reusable:
-            kept[url] = connection
+            idle[url] = connection
         else:
             connection.close()
         text = "" if answer.status == 200 else f"HTTP {answer.status}"

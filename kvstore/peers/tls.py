@@ -1,4 +1,4 @@
-"""TLS between members: what each side presents, requires and refuses.
+"""TLS between members: the certificates that each side presents, requires and refuses.
 
     listening   presents cert-file; with a trusted CA or client-cert-auth every client must present
                 a certificate signed by it that is not revoked, whose IP addresses or DNS names
@@ -99,7 +99,7 @@ def client_context(tls: PeerTls) -> ssl.SSLContext:
 
 
 def accept(raw: socket.socket, tls: PeerTls) -> "TlsSocket":
-    """Do the handshake with a client, blocking; PeerTlsError says why it is refused.
+    """Do the handshake with a client, blocking; PeerTlsError if it is refused.
 
     The handshake has HANDSHAKE_S_MAX seconds; raw is closed when it fails.
     """
@@ -115,7 +115,7 @@ def accept(raw: socket.socket, tls: PeerTls) -> "TlsSocket":
 
 
 def connect(raw: socket.socket, host: str, tls: PeerTls) -> "TlsSocket":
-    """Do the handshake with a dialled member, blocking; PeerTlsError says why it is refused."""
+    """Do the handshake with a dialled member, blocking; PeerTlsError if it is refused."""
     name = tls.server_name or host
     secure = _shake_hands(raw, tls, name)
     try:
@@ -132,7 +132,7 @@ def connect(raw: socket.socket, host: str, tls: PeerTls) -> "TlsSocket":
 def admit(certificate: _Certificate, host: str, tls: PeerTls) -> str:
     """Check a client's verified certificate; return its common name.
 
-    PeerTlsError says why a client from the address host is refused.
+    PeerTlsError if a client from the address host is refused.
     """
     _check_revoked(certificate, tls.crl_file)
     if not tls.skip_client_san_verification:
@@ -227,10 +227,10 @@ def _linger(connection: socket.socket) -> None:
 
 
 def _needs_signatures(tls: PeerTls) -> bool:
-    """Tell whether handshakes need `same_name_tls`.
+    """Return whether handshakes need `same_name_tls`.
 
     They do if this member's certificates bear their issuer's name, or once a certificate was
-    refused as self-signed: it may be such a one, and its member dials again.
+    refused as self-signed: it may bear its issuer's name, and its member dials again.
     """
     if not tls.trusted_ca_file or tls.is_self_signed:
         return False
@@ -241,7 +241,7 @@ def _needs_signatures(tls: PeerTls) -> bool:
     try:
         return is_like_issuer(tls.cert_file) or is_like_issuer(tls.client_cert_file)
     except OSError:
-        return False  # the handshake tells which file cannot be read
+        return False  # the handshake reports which file cannot be read
 
 
 def _wrap_by_signature(
@@ -347,14 +347,14 @@ def _is_ip(host: str) -> bool:
 
 
 def _fits(host: str, pattern: str) -> bool:
-    """Tell whether a DNS name fits a certificate's, whose first label may be a star."""
+    """Return whether a DNS name fits a certificate's, whose first label may be a star."""
     if pattern.startswith("*."):
         return host.partition(".")[2] == pattern[2:]
     return host == pattern
 
 
 def _is_one_of(host: str, names: list[str]) -> bool:
-    """Tell whether an address belongs to one of the names, by reverse, then forward lookups."""
+    """Return whether an address belongs to one of the names, by reverse, then forward lookups."""
     try:
         found = [name.rstrip(".") for name in _names_of(host)]
     except OSError:

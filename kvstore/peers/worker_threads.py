@@ -6,7 +6,7 @@
     def run() -> None:                                 in each thread, from its start to its end
         while (item := workers.take()) is not None: …
 
-`put` does not block. A thread ends when there was nothing to take for idle_s.
+`put` does not block. A thread ends after idle_s without an item.
 """
 
 import threading
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class WorkerThreads(Generic[T]):
-    """The queue, and how many threads there are."""
+    """The queue and the number of threads."""
 
     def __init__(
         self,
@@ -29,7 +29,7 @@ class WorkerThreads(Generic[T]):
         queue_max: int,
         idle_s: float,
     ) -> None:
-        """Start without threads; name: of each of them."""
+        """Create the queue, without threads; name: that of each thread."""
         self._name: Final = name
         self._run: Final = run
         self._threads_max: Final = threads_max
@@ -55,7 +55,7 @@ class WorkerThreads(Generic[T]):
         return True
 
     def take(self) -> T | None:
-        """Return the next item; None: there was none for long, and the thread has to end."""
+        """Return the next item; None: there was none for idle_s, so the thread must end."""
         with self._changed:
             self._idle += 1
             self._changed.wait_for(lambda: bool(self._queue) or self.is_stopping, self._idle_s)
@@ -66,14 +66,14 @@ class WorkerThreads(Generic[T]):
             return None
 
     def drop(self) -> int:
-        """Drop what is queued; return how much it was."""
+        """Drop the queue; return how many items it had."""
         with self._changed:
             count = len(self._queue)
             self._queue.clear()
             return count
 
     def stop(self) -> None:
-        """Drop what is queued and let the threads end; does not wait for them."""
+        """Drop the queue and let the threads end; does not wait for them."""
         with self._changed:
             self.is_stopping = True
             self._queue.clear()

@@ -39,7 +39,9 @@ class ClientStream:
         """Add a message from the client."""
         self._unread_bytes += len(frame)
         if len(self._frames) >= UNREAD_FRAMES_MAX or self._unread_bytes > UNREAD_BYTES_MAX:
-            self.fail(CallRefusedError(Code.RESOURCE_EXHAUSTED, "too much waits on this stream"))
+            self.fail(
+                CallRefusedError(Code.RESOURCE_EXHAUSTED, "too many unread messages on this stream")
+            )
             return
         self._frames.append(frame)
         self._changed.set()

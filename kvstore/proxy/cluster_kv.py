@@ -26,7 +26,7 @@ _Call = Callable[[bytes, Metadata], Awaitable[bytes]]
 
 
 class KvCalls(Protocol):
-    """What serves the calls of the KV service."""
+    """Serves the calls of the KV service."""
 
     async def call(self, method: int, body: bytes, metadata: Metadata) -> bytes:
         """Return the response to a unary call; CallRefusedError if it is refused."""

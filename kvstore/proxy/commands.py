@@ -2,7 +2,7 @@
 
     kvstore gateway start [flags]         kvstore grpc-proxy start [flags]
 
-Flags may stand before `start`, too. Their names and defaults are etcd's; the last ones are ours.
+Flags may also come before `start`. Their names and defaults are etcd's; the last ones are ours.
 Exit code 0: stopped by a signal, or help was shown. 1: a flag, a setting or an address cannot be
 used, with the reason on standard error.
 """

@@ -1,4 +1,4 @@
-"""Requests that the proxy makes for itself: the members' addresses, and the newest revision.
+"""The proxy's own requests: the members' addresses, and the newest revision.
 
 every --endpoints-auto-sync-interval   MemberList ─► the new endpoints
 at the start, if responses are ordered one linearizable read, repeated until it succeeds
@@ -19,7 +19,7 @@ _KEY: Final = b"_"
 
 
 async def sync_endpoints(upstream: Upstream, interval_s: float, logger: Logger) -> None:
-    """Use the client URLs of the cluster's members, asked for every interval_s, until cancelled."""
+    """Use the client URLs of the cluster's members, requested every interval_s, until cancelled."""
     while True:
         await asyncio.sleep(interval_s)
         try:

@@ -3,7 +3,7 @@
     --discovery-srv example.org      _etcd-client-ssl._tcp, _etcd-client._tcp → https://…, http://…
 
 Without --insecure-discovery only https endpoints with a certificate of the domain are used. If none
-remains, it is as if the flag were not given.
+remains, it is as if the flag were not set.
 """
 
 import socket
@@ -21,7 +21,7 @@ _DIAL_S: Final = 5.0
 
 
 class SrvSettings(NamedTuple):
-    """The flags about SRV records."""
+    """The flags for SRV records."""
 
     domain: str  # empty: none are looked up
     name_suffix: str
@@ -41,13 +41,13 @@ def discover(srv: SrvSettings, logger: Logger) -> Discovered:
     """Return the endpoints of the domain; none without one. ConfigError if it has no records."""
     if not srv.domain:
         return Discovered([], [])
-    found = _find(srv)
-    fields: dict[str, object] = {"srv-server": srv.domain, "endpoints": found.urls}
+    endpoints = _find(srv)
+    fields: dict[str, object] = {"srv-server": srv.domain, "endpoints": endpoints.urls}
     logger.info("discovered cluster from SRV", **fields)
     if srv.is_insecure:
-        return found
+        return endpoints
     logger.info("validating discovered SRV endpoints", **fields)
-    valid, errors = _validate(found, srv)
+    valid, errors = _validate(endpoints, srv)
     if errors:
         fields = {"srv-server": srv.domain, "endpoints": valid.urls, "error": ",".join(errors)}
         logger.warning("failed to validate discovered endpoints", **fields)
@@ -73,11 +73,11 @@ def _find(srv: SrvSettings) -> Discovered:
     return discovered
 
 
-def _validate(found: Discovered, srv: SrvSettings) -> tuple[Discovered, list[str]]:
+def _validate(endpoints: Discovered, srv: SrvSettings) -> tuple[Discovered, list[str]]:
     valid = Discovered([], [])
     errors: list[str] = []
     tls = PeerTls(trusted_ca_file=srv.trusted_ca_file)
-    for url, service in zip(found.urls, found.services, strict=True):
+    for url, service in zip(endpoints.urls, endpoints.services, strict=True):
         if not url.startswith("https://"):
             errors.append(f'"{url}" is insecure')
             continue

@@ -237,7 +237,7 @@ async def _build(
 
 
 def _port_tls(settings: GrpcProxySettings, clock: Clock, logger: Logger) -> TlsOptions | None:
-    """Return the TLS options of the port, with a certificate made if the flags ask for one."""
+    """Return the TLS options of the port, with a generated certificate if the flags ask for one."""
     port_tls = settings.port_tls
     if not port_tls.is_on:
         return None
@@ -251,7 +251,7 @@ def _port_tls(settings: GrpcProxySettings, clock: Clock, logger: Logger) -> TlsO
             )
         except OSError as error:
             raise ConfigError(
-                f"cannot make a certificate in {directory}: {error.strerror or error}"
+                f"cannot generate a certificate in {directory}: {error.strerror or error}"
             ) from error
     tls = TlsOptions(
         cert_file=cert_file,

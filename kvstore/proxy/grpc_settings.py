@@ -15,14 +15,14 @@ from kvstore.proxy.flags.go_flags import Values
 
 @dataclass(frozen=True, slots=True)
 class PortTls:
-    """How clients are served."""
+    """The settings of the client port."""
 
     cert_file: str
     key_file: str
     trusted_ca_file: str
     crl_file: str
-    auto_tls: bool  # make a certificate
-    validity_years: int  # of a made certificate
+    auto_tls: bool  # generate a certificate
+    validity_years: int  # of a generated certificate
     cipher_suites: tuple[str, ...]
     min_version: str
     max_version: str
@@ -129,8 +129,8 @@ def _client_options(read: FlagReader) -> ClientOptions:
     )
 
 
-def _limit(given: int, default: int) -> int:
-    return given if given > 0 else default
+def _limit(value: int, default: int) -> int:
+    return value if value > 0 else default
 
 
 _PORT_FLAGS: Final = ("tls-min-version", "tls-max-version")

@@ -73,7 +73,7 @@ class _KeepAliveLink:
         if waiting is None:
             waiting = self._in_flight[lease_id] = []
         if len(waiting) >= WAITING_MAX or len(self._in_flight) > LEASES_MAX:
-            text = f"too many keep-alives wait (limits {WAITING_MAX} a lease, {LEASES_MAX} leases)"
+            text = f"too many keep-alives (limits {WAITING_MAX} a lease, {LEASES_MAX} leases)"
             stream.fail(CallRefusedError(Code.RESOURCE_EXHAUSTED, text))
             return
         waiting.append(stream)
@@ -82,7 +82,7 @@ class _KeepAliveLink:
             self._changed.set()
 
     def forget(self, stream: ClientStream) -> None:
-        """Send no more answers to a stream."""
+        """Stop sending answers to a stream."""
         self.streams.pop(stream, None)
         for waiting in self._in_flight.values():
             waiting[:] = [each for each in waiting if each is not stream]

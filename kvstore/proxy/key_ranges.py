@@ -12,13 +12,13 @@ KeyRange = tuple[bytes, bytes]
 
 
 def contains(span: KeyRange, key: bytes) -> bool:
-    """Tell whether a key is in a range."""
+    """Return whether a key is in a range."""
     start, end = span
     return start <= key and _is_before_end(key, start, end)
 
 
 def overlap(one: KeyRange, other: KeyRange) -> bool:
-    """Tell whether two ranges have a key in common."""
+    """Return whether two ranges have a key in common."""
     (start, end), (other_start, other_end) = one, other
     return _is_before_end(start, other_start, other_end) and _is_before_end(other_start, start, end)
 

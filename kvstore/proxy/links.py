@@ -14,7 +14,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from kvstack.component.logger import Logger
 from kvstore.batch import Metadata
 
-KEYS: Final = ("token", "authorization", "hasleader")  # the metadata that tells links apart
+KEYS: Final = ("token", "authorization", "hasleader")  # the metadata that distinguishes links
 
 
 class Link(Protocol):

@@ -61,7 +61,7 @@ class PortDriver:
             remaining_s = (until_ns - self._clock.monotonic_ns()) / SECOND_NS
             if remaining_s <= 0:
                 self._logger.warning(
-                    "calls are not answered within the time to stop", limit_s=DRAIN_S_MAX
+                    "not all calls were answered before the stop timeout", limit_s=DRAIN_S_MAX
                 )
                 return
             self._turn(transport, side, min(_DRAIN_POLL_S, remaining_s))

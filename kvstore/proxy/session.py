@@ -33,7 +33,7 @@ class Session:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the lease certainly still lives in the cluster."""
+        """Whether the lease certainly still exists in the cluster."""
         return bool(self.lease_id) and not self._ended.is_set() and self._left_s() > 0
 
     async def grant(self) -> None:
@@ -70,7 +70,7 @@ class Session:
         self._ended.set()
 
     async def _renew(self) -> bool:
-        """Tell whether the cluster has answered; an expired lease ends the session."""
+        """Return whether the cluster has answered; an expired lease ends the session."""
         stream = await self._upstream.open(rpc.LEASE_KEEP_ALIVE)
         try:
             sent_s = _now_s()
@@ -87,14 +87,14 @@ class Session:
         return False
 
     async def revoke(self) -> bool:
-        """End the session and revoke its lease; tell whether that succeeded."""
+        """End the session and revoke its lease; return whether that succeeded."""
         self.end()
         request = pb.LeaseRevokeRequest(ID=self.lease_id)
         try:
             async with asyncio.timeout(_REVOKE_S):
                 await self._upstream.call(rpc.LEASE_REVOKE, request.SerializeToString())
         except (CallRefusedError, TimeoutError) as error:
-            self._logger.debug("a lease was not revoked", error=str(error))
+            self._logger.debug("failed to revoke a lease", error=str(error))
             return False
         return True
 

@@ -28,7 +28,7 @@ from kvstore.runtime.local_client import CallRefusedError
 
 NO_METADATA: Final[Metadata] = {}
 FORWARDED: Final = ("token", "authorization", "hasleader", "client-api-version")
-RETRY_S: Final = 3.0  # how long a call is repeated, and how long it waits for a connection
+RETRY_S: Final = 3.0  # the time in which a call is repeated, and in which it waits for a connection
 _PAUSE_S: Final = 0.025
 _JITTER: Final = 0.5
 
@@ -37,7 +37,7 @@ class Upstream:
     """All endpoints; use it on one loop."""
 
     def __init__(self, addresses: Sequence[str], options: ClientOptions, logger: Logger) -> None:
-        """Connect to nothing yet; ConfigError for invalid addresses or options."""
+        """Create the endpoints, not connected; ConfigError for invalid addresses or options."""
         self._addresses = list(addresses)
         self._options: Final = replace(options, reach_s=RETRY_S)
         self._logger = logger
@@ -125,7 +125,7 @@ class UpstreamStream:
         if messages.is_over:
             failure = messages.failure
             raise (
-                CallRefusedError(Code.CANCELED, "it is over")
+                CallRefusedError(Code.CANCELED, "the stream has ended")
                 if failure is None
                 else _refused(failure)
             )
@@ -156,7 +156,7 @@ def credential_of(metadata: Metadata) -> str:
 
 
 def is_transient(refused: CallRefusedError) -> bool:
-    """Tell whether a stream that ended with this error is opened again, as in etcd's client."""
+    """Return whether a stream that ended with this error is opened again, as in etcd's client."""
     return refused.code in {Code.UNAVAILABLE, Code.INTERNAL}
 
 

@@ -78,7 +78,7 @@ def as_v2(change: Change) -> ConfChangeV2:
 
 
 def wants_leave(change: Change) -> bool:
-    """Tell whether the change leaves a joint configuration."""
+    """Return whether the change leaves a joint configuration."""
     v2 = as_v2(change)
     return v2.transition == TRANSITION_AUTO and not v2.changes
 

@@ -37,7 +37,7 @@ _TRANSITION_MAX: Final = TRANSITION_JOINT_EXPLICIT
 
 
 class ConfChangeDecodeError(Exception):
-    """The data is no configuration change that this version knows."""
+    """The data is not a configuration change that this version knows."""
 
 
 def entry_type(change: Change) -> EntryType:

@@ -33,7 +33,7 @@ class Config:
     pre_vote: bool = True
     check_quorum: bool = True
     step_down_on_removal: bool = False  # etcd: the server ends the process instead
-    notifies_commits: bool = True  # by itself, at once; False: see RawNode.commit_notifications
+    notifies_commits: bool = True  # immediately; False: see RawNode.commit_notifications
 
     def __post_init__(self) -> None:
         """Check every value against its limits."""

@@ -96,15 +96,15 @@ def append(state: State, message: Message) -> None:
     if not log.matches(message.index, message.log_term):
         _reject(state, message)
         return
-    known = log.find_conflict(entries)
-    if known < len(entries):
-        if entries[known].index <= log.committed:
+    conflict = log.find_conflict(entries)
+    if conflict < len(entries):
+        if entries[conflict].index <= log.committed:
             warn(
                 state,
-                f"{message.from_:x} sent another entry {entries[known].index} than the committed",
+                f"{message.from_:x} sent an entry {entries[conflict].index} unlike the committed",
             )
             return
-        log.replace_from(entries[known:] if known else entries)
+        log.replace_from(entries[conflict:] if conflict else entries)
     last = message.index + len(entries)
     log.commit_to(min(message.commit, last))
     _acknowledge(state, message.from_, last)
@@ -122,7 +122,7 @@ def _commit_from_leader(state: State, message: Message) -> None:
     if message.commit > log.last_index:
         warn(
             state,
-            f"{message.from_:x} says {message.commit} is committed and known here,"
+            f"{message.from_:x} sent commit {message.commit}, which this member acknowledged,"
             f" but the log ends at {log.last_index}: entries have been lost",
         )
     else:
@@ -150,7 +150,7 @@ def _note_leader(state: State, message: Message) -> None:
 
 
 def _is_consecutive(message: Message) -> bool:
-    """Tell whether the entries follow message.index without a gap, in terms that do not fall."""
+    """Return whether the entries follow message.index without a gap, in terms that do not fall."""
     index, term = message.index, message.log_term
     for entry in message.entries:
         index += 1

@@ -1,4 +1,4 @@
-"""What a leader does: append, replicate, commit; answer reads; transfer leadership.
+"""The leader: append, replicate, commit; answer reads; transfer leadership.
 
     propose ──► log ──► appends ──► acknowledged by a quorum ──► committed ──► notified
 
@@ -134,7 +134,7 @@ def acknowledge_own(state: State) -> None:
 
 
 def commit_alone(state: State) -> bool:
-    """Commit the whole log if this member is the whole cluster; tell whether it is.
+    """Commit the whole log if this member is the whole cluster; return whether it is.
 
     For the round in which the entries are saved: the caller lets nothing of them leave the member
     before they are durable. Not with a learner: it could be notified of the commit before that.
@@ -207,7 +207,7 @@ def _commit(state: State) -> bool:
 
 
 def _notifies_commits(state: State) -> bool:
-    """Tell whether commits are notified at once.
+    """Return whether commits are notified at once.
 
     Those of changes of members always are: a member that leaves with the change may not send a
     later notification.

@@ -68,11 +68,11 @@ class Log:
         return self.offset_term if position == -1 else None
 
     def matches(self, index: int, term: int) -> bool:
-        """Tell whether the entry at index is known and has this term."""
+        """Return whether the entry at index is known and has this term."""
         return self.term_at(index) == term
 
     def is_up_to_date(self, last_index: int, last_term: int) -> bool:
-        """Tell whether a log with this last entry is as up-to-date as this one (Raft 5.4.1)."""
+        """Return whether a log with this last entry is as up-to-date as this one (Raft 5.4.1)."""
         own_term = self.last_term
         if last_term != own_term:
             return last_term > own_term
@@ -105,7 +105,7 @@ class Log:
         return min(self.committed, self.stable)
 
     def has_unapplied_conf_change(self) -> bool:
-        """Tell whether a committed configuration change is not applied yet."""
+        """Return whether a committed configuration change is not applied yet."""
         lo, hi = self.applied - self.offset, self.committed - self.offset
         return any(entry.type != EntryType.NORMAL for entry in self.entries[lo:hi])
 
@@ -154,7 +154,7 @@ class Log:
         self.stable = min(self.stable, first - 1)
 
     def commit_to(self, index: int) -> bool:
-        """Advance committed to index; tell whether it changed."""
+        """Advance committed to index; return whether it changed."""
         if index <= self.committed:
             return False
         if index > self.last_index:

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
 
 
 class HardState(NamedTuple):
-    """What must be saved before a message that depends on it may be sent."""
+    """Term, vote and commit index, saved before a message that depends on them may be sent."""
 
     term: int = 0
     vote: int = 0

@@ -1,4 +1,4 @@
-"""What a leader knows of one follower's log, and how much it may send to it.
+"""A leader's view of one follower's log, and how much may be sent to it.
 
     PROBE      the position is a guess: one append at a time, the next after a response
     REPLICATE  the position is known: appends are sent ahead of the responses, up to the window
@@ -97,13 +97,13 @@ class Progress:
             raise RaftError(f"an append was sent to a follower in state {self.kind.name}")
 
     def can_bump_commit(self, commit: int) -> bool:
-        """Tell whether sending commit could advance the follower's commit index."""
+        """Return whether sending commit could advance the follower's commit index."""
         return commit > self.sent_commit and self.sent_commit < self.next - 1
 
     # After responses.
 
     def acknowledged(self, index: int) -> bool:
-        """Note that the follower has everything up to index; tell whether match advanced."""
+        """Note that the follower has everything up to index; return whether match advanced."""
         if index <= self.match:
             return False
         self.match = index

@@ -205,7 +205,7 @@ class RawNode:
     # Output: rounds.
 
     def has_ready(self) -> bool:
-        """Tell whether ready() would return something."""
+        """Return whether ready() would return something."""
         state = self._state
         if self._open is not None:
             return False

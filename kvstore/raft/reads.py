@@ -22,7 +22,7 @@ def add(state: State, request: ReadRequest) -> None:
     """Add a request; it is answered at once, or when a quorum has confirmed the leader."""
     reads = state.reads
     if reads.waiting_count >= state.config.max_pending_reads:
-        warn(state, f"read-index request passed over: {reads.waiting_count} wait already")
+        warn(state, f"read-index request dropped: {reads.waiting_count} are waiting already")
     elif not has_committed_in_term(state):
         reads.postponed.append(request)
     elif state.is_only_voter:

@@ -27,7 +27,7 @@ from kvstore.raft.model import (
 
 @dataclass(slots=True)
 class InitialState:
-    """What was saved; all empty for a new member.
+    """The saved state; all empty for a new member.
 
     entries follow snapshot_index without a gap. conf_state belongs to applied, which is between
     snapshot_index and the last entry, and may be greater than hard_state.commit (everything applied
@@ -51,7 +51,7 @@ class SoftState(NamedTuple):
 
 @dataclass(slots=True)
 class Ready:
-    """What raft wants done; to be given to RawNode.advance when it is done."""
+    """The work of one round, passed to RawNode.advance once it is done."""
 
     soft_state: SoftState | None  # if changed
     hard_state: HardState | None  # if changed

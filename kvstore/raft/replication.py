@@ -44,7 +44,7 @@ def send_due(state: State) -> None:
 
 
 def owes_commit_notification(state: State) -> bool:
-    """Tell whether a member that may be sent to lacks the commit index."""
+    """Return whether a member that may be sent to lacks the commit index."""
     committed, own = state.log.committed, state.id
     for member, progress in state.progress.items():
         if progress.can_bump_commit(committed) and not progress.is_paused and member != own:
@@ -53,7 +53,7 @@ def owes_commit_notification(state: State) -> bool:
 
 
 def awaits_acknowledgements(state: State) -> bool:
-    """Tell whether a follower has not acknowledged the last entry yet."""
+    """Return whether a follower has not acknowledged the last entry yet."""
     last = state.log.last_index
     for progress in state.progress.values():
         if progress.match < last and progress.kind is ProgressKind.REPLICATE:
@@ -70,7 +70,7 @@ def schedule_commit_notifications(state: State) -> None:
 
 
 def _send_append(state: State, to: int, *, even_empty: bool) -> bool:
-    """Send one append if the member's flow control allows; tell whether anything was sent."""
+    """Send one append if the member's flow control allows; return whether anything was sent."""
     progress = state.progress[to]
     if progress.is_paused:
         return False
@@ -116,7 +116,7 @@ def _send_heartbeats(state: State) -> None:
 
 
 def advance_commit(state: State) -> bool:
-    """Commit what a quorum has saved; tell whether the commit index advanced."""
+    """Commit what a quorum has saved; return whether the commit index advanced."""
     configuration, log = state.configuration, state.log
     acked = {member: progress.match for member, progress in state.progress.items()}
     index = quorum.joint_index(configuration.voters, configuration.outgoing, acked)
@@ -126,7 +126,7 @@ def advance_commit(state: State) -> bool:
 
 
 def has_committed_in_term(state: State) -> bool:
-    """Tell whether this leader knows everything that was committed before its term."""
+    """Return whether this leader knows everything that was committed before its term."""
     return state.log.matches(state.log.committed, state.term)
 
 

@@ -37,7 +37,7 @@ def bootstrap(state: State, changes: Sequence[ConfChange]) -> None:
     """Append the entries of the first members to an empty log, in term 1 and committed."""
     log = state.log
     if log.last_index or state.term:
-        raise RaftError(f"a log at index {log.last_index}, term {state.term} is no new one")
+        raise RaftError(f"a log at index {log.last_index}, term {state.term} is not empty")
     become_follower(state, 1, NO_NODE)
     log.append(
         [
@@ -60,7 +60,7 @@ def _restore_log(initial: InitialState) -> Log:
                 f" entry {index - 1} of term {term}"
             )
         term = entry.term
-    # The commit index is not synced by itself: the applied index or a snapshot may be ahead of it.
+    # The commit index is not synced on its own: the applied index or a snapshot may be ahead of it.
     committed = max(commit, initial.applied, snapshot_index)
     if committed > index:
         raise RaftError(f"saved commit {committed} lies after the last saved entry, {index}")

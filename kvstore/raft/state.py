@@ -83,7 +83,7 @@ class State:
 
     @property
     def is_only_voter(self) -> bool:
-        """Whether this member is a quorum by itself."""
+        """Whether this member alone is a quorum."""
         configuration = self.configuration
         return not configuration.outgoing and configuration.voters == {self.config.id}
 

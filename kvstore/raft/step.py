@@ -91,10 +91,10 @@ def step(state: State, message: Message) -> None:
 
 
 def _is_acceptable(state: State, message: Message) -> bool:
-    """Tell whether a correct member can have sent this to us."""
+    """Return whether a correct member can have sent this to us."""
     kind, from_ = message.type, message.from_
     if kind not in _FROM_NETWORK:
-        warn(state, f"{from_:x} sent a message of type {kind}, which does not travel")
+        warn(state, f"{from_:x} sent a message of type {kind}, which is local only")
         return False
     if message.to not in (state.id, NO_NODE):
         warn(state, f"{from_:x} sent us a message for {message.to:x}")
@@ -122,7 +122,7 @@ def _accept_higher_term(state: State, message: Message) -> bool:
 
 
 def _holds_lease(state: State) -> bool:
-    """Tell whether the leader was active so recently that votes are refused (Raft 4.2.3)."""
+    """Return whether the leader was active so recently that votes are refused (Raft 4.2.3)."""
     config = state.config
     return (
         config.check_quorum

@@ -15,7 +15,7 @@ from kvstore.raft.state import State
 
 
 def become_follower(state: State, term: int, lead: int) -> None:
-    """Follow lead (0: nobody yet) in term."""
+    """Follow lead (0: none yet) in term."""
     _reset(state, term)
     state.role = Role.FOLLOWER
     state.lead = lead

@@ -30,7 +30,7 @@ class Port(Protocol):
     """A listener for clients; `kvstore.transport.base` defines its drain."""
 
     def drain(self) -> None:
-        """Accept nothing new; what is in flight goes on."""
+        """Accept no new calls; open ones go on."""
         ...
 
     @property
@@ -86,7 +86,7 @@ class Driver:
         self._late = Outbox()  # of save and settle, mostly empty
         self._no_port = NoPort()  # used until there is a client port
         self._stopping = False
-        self._is_member = True  # of its cluster
+        self._is_member = True  # removed from its cluster
 
     @property
     def is_stopping(self) -> bool:
@@ -168,7 +168,8 @@ class Driver:
             remaining_ns = until_ns - self._clock.monotonic_ns()
             if remaining_ns <= 0:
                 self._logger.warning(
-                    "calls are not answered within the time to stop", limit_s=drain_ns / SECOND_NS
+                    "not all calls were answered before the stop timeout",
+                    limit_s=drain_ns / SECOND_NS,
                 )
                 return
             self._turn(transport.poll(min(self._wait_s(), remaining_ns / SECOND_NS)))

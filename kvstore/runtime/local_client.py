@@ -27,7 +27,7 @@ CLIENT_IDS_FROM: Final = -(1 << 40)
 
 
 class CallRefusedError(Exception):
-    """A call was refused: by the node, or because it did not get there."""
+    """A call was refused: by the node, or before it reached the node."""
 
     def __init__(self, code: int, text: str) -> None:
         """Take the gRPC code and the error text as a remote client would see them."""
@@ -53,7 +53,7 @@ class LocalStream:
         self.unread_bytes = 0  # for the node: the stream's backlog
 
     async def send(self, message: bytes) -> None:
-        """Send one message; waits while too much waits for the driver."""
+        """Send one message; waits while the driver's queue is full."""
         await self._client.wait_for_room()
         self._client.add_frame(self._id, message)
 
@@ -179,7 +179,7 @@ class LocalClient:
         return stream
 
     async def wait_for_room(self) -> None:
-        """Wait while too much waits for the driver."""
+        """Wait while the driver's queue is full."""
         while not self._has_room.is_set():
             await self._has_room.wait()
 
@@ -197,7 +197,7 @@ class LocalClient:
         self._wake()
 
     def forget(self, call_id: int, *, is_gone: bool) -> None:
-        """Forget a call or stream; is_gone tells the node that its client went away."""
+        """Forget a call or stream; is_gone: its client went away."""
         self._streams.pop(call_id, None)
         with self._lock:
             if is_gone:

@@ -1,10 +1,10 @@
-"""Turns that an event loop takes: of a member in memory that has neither port nor thread.
+"""Turns on an event loop: for a member in memory that has neither port nor thread.
 
-    store ──► what it was asked in an iteration of the loop ──► inbox ──► turn ──► outbox ──► store
+    store ──► its requests of an iteration of the loop ──► inbox ──► turn ──► outbox ──► store
                                the node's next deadline, by the loop's time ──┘
 
-What it does follows from what is asked and from the loop's time alone, so that whoever has both has
-the same store again: a simulation, a cluster in virtual time. Between turns nothing of it runs.
+Its behaviour depends only on the requests and on the loop's time, so a simulation or a cluster in
+virtual time can repeat it. Between turns nothing of it runs.
 
 There are no side loop and no password threads here: services built on the store (locks, elections)
 and users with passwords are refused.
@@ -22,14 +22,14 @@ from kvstore.runtime.driver import SnapshotStreams
 from kvstore.runtime.source import Source
 
 _READY_TURNS_MAX: Final = 10_000
-_REFUSED: Final = "a member without threads has no services, and no users with passwords"
+_REFUSED: Final = "a member without threads supports no services and no users with passwords"
 
 
 class LoopDriver:
     """Runs one node on the running loop."""
 
     def __init__(self, node: Node, snapshots: SnapshotStreams, clock: Clock) -> None:
-        """Take no turn yet; clock: the loop's time."""
+        """Create the driver; the first turn is run by start. clock: the loop's time."""
         self._node: Final = node
         self._snapshots: Final = snapshots
         self._clock: Final = clock
@@ -47,7 +47,7 @@ class LoopDriver:
         self._sources.append(source)
 
     def wake(self) -> None:
-        """Take a turn now, with what a store hands over."""
+        """Run a turn now, with the requests of a store."""
         self._take_turn()
 
     def _wake_soon(self) -> None:
@@ -55,7 +55,7 @@ class LoopDriver:
             self._soon = self._loop.call_soon(self._again)
 
     def start(self) -> None:
-        """Take turns until the member has joined, which is itself; then when they are due."""
+        """Run turns until the member leads itself; from then on when they are due."""
         for _ in range(_READY_TURNS_MAX):
             if self._node.is_ready:
                 break
@@ -65,7 +65,7 @@ class LoopDriver:
         self._schedule()
 
     def stop(self) -> None:
-        """Take no more turns."""
+        """Stop running turns."""
         self._is_over = True
         for each in (self._soon, self._timer):
             if each is not None:

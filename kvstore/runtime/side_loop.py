@@ -167,7 +167,7 @@ class SideLoop:
     # For the driver.
 
     def fill(self, inbox: Inbox) -> None:
-        """Remove what belongs to the loop from the inbox, and add the calls of its client."""
+        """Remove the loop's calls and frames from the inbox, and add the calls of its client."""
         if inbox.requests:
             requests, inbox.requests = inbox.requests, []
             self._owned.update([request[0] for request in requests])

@@ -1,4 +1,4 @@
-"""What takes part in the driver's loop beside the client port: peers, the local client, tasks.
+"""The sources and observers of the driver's loop: peers, the local client, tasks.
 
     poll ──► fill(inbox) ──► on_inbox(inbox) ──► answer ──► drain(out) ──► flush ──► on_sent(out)
                                                   └── and again for the output of settle ──┘

@@ -79,8 +79,8 @@ def parse(text: str) -> list[Term]:
     return terms
 
 
-def _value(given: re.Match[str]) -> Value:
-    text, number, boolean = given.groups()
+def _value(matched: re.Match[str]) -> Value:
+    text, number, boolean = matched.groups()
     if text is not None:
         return _ESCAPE.sub(r"\1", text)
     if number is not None:
@@ -116,7 +116,7 @@ class ArmedFailpoint:
         self._lock = threading.Lock()
 
     def __call__(self) -> Value:
-        """Act; return the value of a return term, or None."""
+        """Run the next term; return the value of a return term, or None."""
         with self._lock:
             term = next((each for each in self._terms if _is_allowed(each)), None)
             if term is None:
@@ -175,13 +175,13 @@ class Failpoints:
 
     def text(self, name: str) -> str:
         """Return a failpoint's terms; KeyError for an unknown name, ValueError if not armed."""
-        return self._known(name).text
+        return self._armed_or_error(name).text
 
     def count(self, name: str) -> int:
         """Return how often it acted; errors as text()."""
-        return self._known(name).count
+        return self._armed_or_error(name).count
 
-    def _known(self, name: str) -> ArmedFailpoint:
+    def _armed_or_error(self, name: str) -> ArmedFailpoint:
         if name not in failpoints.NAMES:
             raise KeyError("failpoint: failpoint does not exist")
         if name not in self._armed:
@@ -213,13 +213,13 @@ def from_environment(environment: Mapping[str, str]) -> Callable[[], None] | Non
 
 
 def _split(text: str) -> dict[str, str]:
-    found = {}
+    terms_by_name = {}
     for item in filter(None, text.split(";")):
         name, equals, terms = item.partition("=")
         if not equals or "=" in terms:
             raise ValueError(f'bad failpoint "{item}"')
-        found[name] = terms
-    return found
+        terms_by_name[name] = terms
+    return terms_by_name
 
 
 def _serve(armed: Failpoints, address: str) -> Callable[[], None]:

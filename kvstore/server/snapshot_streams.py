@@ -237,7 +237,7 @@ class SnapshotStreams:
             sending.progress_ns = now_ns
         elif now_ns - sending.progress_ns > self._stall_ns_max:
             limit_s = self._stall_ns_max / _NANOSECONDS
-            text = f"the client took nothing of the snapshot for {limit_s:g} s"
+            text = f"the client read nothing of the snapshot for {limit_s:g} s"
             self._drop(stream_id, Code.DEADLINE_EXCEEDED, text)
             return
         try:
@@ -323,7 +323,7 @@ class _Sending:
         want = min(BLOB_BYTES, self.remaining)
         blob = os.pread(self._descriptor, want, self._at)
         if len(blob) != want:
-            raise OSError(f"it ends after {self._at + len(blob)} bytes")
+            raise OSError(f"the file ends after {self._at + len(blob)} bytes")
         self._at += want
         self.remaining -= want
         return self._message(blob)

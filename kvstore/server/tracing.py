@@ -33,7 +33,7 @@ PARENT_KEY: Final = "traceparent"
 
 
 class Tracing:
-    """A source that sees all calls and their answers."""
+    """A source of the driver that makes spans of calls."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ _GETTER: Final = _MetadataGetter()
 
 
 def tracing_of(config: Config) -> Tracing:
-    """Return the tracing of the flags; the collector need not be reachable yet."""
+    """Return the tracing that the flags configure; the collector need not be reachable yet."""
     tracing = config.tracing
     return Tracing(
         tracing.service_name,

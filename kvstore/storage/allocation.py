@@ -2,8 +2,8 @@
 
 The length of the file stays as it is (fallocate with FALLOC_FL_KEEP_SIZE). The blocks belong to the
 file, also after a crash, until it is removed or truncated. On file systems that write every change
-to a new place (btrfs, ZFS) a reserved block can be written once; on others the call is refused, and
-`is_refused` tells such an error from a full disk.
+to a new location (btrfs, ZFS) a reserved block can be written once; on others the call is refused,
+and `is_refused` distinguishes such an error from a full disk.
 """
 
 import ctypes
@@ -32,7 +32,7 @@ def reserve(descriptor: int, offset: int, size_bytes: int) -> None:
 
 
 def is_refused(error: OSError) -> bool:
-    """Tell whether the file system or the operating system cannot reserve blocks at all."""
+    """Return whether the file system or the operating system cannot reserve blocks at all."""
     return error.errno in _REFUSED
 
 

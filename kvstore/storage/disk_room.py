@@ -4,11 +4,11 @@
     the database   64 MiB beyond the pages in use are reserved             (LmdbBackend.make_room)
     both           FREE_BYTES_MIN are free for small files; FREE_BYTES_AGAIN end a shortage
 
-With that, nothing that was acknowledged needs space that is not there. Who asks decides what
+With that, nothing that was acknowledged needs space that may be missing. The caller decides what
 follows from a shortage; `kvstore.node.maintenance.disk_alarm` does for a member.
 
 One byte in <member>/disk-alarm says whether this member has raised its NOSPACE alarm because of the
-disk. It has to survive a restart: the alarm itself does not say why it was raised. The file is made
+disk. It has to survive a restart: the alarm itself does not record its reason. The file is made
 while there is space, and is written in place.
 """
 
@@ -31,7 +31,7 @@ class DiskRoom:
     """`node.ports.DiskRoom` for a data directory."""
 
     def __init__(self, member_dir: Path, wal: Wal, backend: LmdbBackend, logger: Logger) -> None:
-        """Begin to keep space back."""
+        """Start to keep space back."""
         self._directory = member_dir
         self._wal = wal
         self._backend = backend
@@ -46,19 +46,19 @@ class DiskRoom:
     def is_short(self) -> bool:
         """Whether there was too little space at the last check, or log or database got none since.
 
-        A fast client would else use up what is kept back before the next check.
+        Otherwise a fast client could use up the reserved space before the next check.
         """
         has_room = self._backend.has_room and self._wal.preallocation_error is None
         return bool(self.shortage) or not has_room
 
     @property
     def log_bytes(self) -> int:
-        """How much more the log takes without space that others may have taken."""
+        """By how much the log may grow within the space that is reserved for it."""
         return self._wal.room_bytes
 
     @property
     def rows_bytes(self) -> int:
-        """By how much the rows may grow in the same way, as of the database's last commit."""
+        """By how much the rows may grow within reserved space, as of the database's last commit."""
         return self._backend.room_bytes()
 
     @property
@@ -77,7 +77,7 @@ class DiskRoom:
             self._logger.warning("cannot write", path=str(self._mark), error=str(error))
 
     def check(self) -> bool:
-        """Try to get back what is missing; return is_short."""
+        """Try to reserve the missing space again; return is_short."""
         missing = (self._backend.make_room(), self._wal.make_room(), self._free_shortage())
         self.shortage = "; ".join(text for text in missing if text)
         self._wal.keeps_next = self.is_short

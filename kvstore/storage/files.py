@@ -49,7 +49,7 @@ class Files(Protocol):
     """A disk; every method may raise OSError."""
 
     def exists(self, path: Path) -> bool:
-        """Tell whether a file or directory has this name."""
+        """Return whether a file or directory has this name."""
         ...
 
     def list_directory(self, path: Path) -> list[str]:
@@ -134,7 +134,7 @@ def write_all(files: Files, handle: int, offset: int, data: bytes) -> None:
     while data:
         written = files.write(handle, offset, data)
         if written <= 0:
-            raise OSError(errno.EIO, f"a write took none of {len(data)} bytes")
+            raise OSError(errno.EIO, f"a write stored none of {len(data)} bytes")
         offset += written
         data = data[written:]
 

@@ -15,5 +15,5 @@ def check_free_space(directory: Path) -> None:
     free_bytes = disk.f_bavail * disk.f_frsize
     if free_bytes < FREE_BYTES_MIN:
         raise DataDirError(
-            f"{directory} has {free_bytes} bytes left, a snapshot leaves {FREE_BYTES_MIN} free"
+            f"{directory} has {free_bytes} bytes free; a snapshot must leave {FREE_BYTES_MIN} free"
         )

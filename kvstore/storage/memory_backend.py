@@ -53,7 +53,7 @@ class MemoryBackend:
             return [values[key] for key in keys]
         except KeyError as error:
             raise CorruptionError(
-                f"memory: {BUCKETS[table].decode()} lacks row {error.args[0]!r}"
+                f"memory: {BUCKETS[table].decode()} has no row {error.args[0]!r}"
             ) from error
 
     def get_fields(self, table: Table, keys: Sequence[bytes], head: bytes, tail: bytes) -> bytes:
@@ -100,7 +100,7 @@ class MemoryBackend:
             self.put(table, key, value)
 
     def delete(self, table: Table, key: bytes) -> bool:
-        """Remove key; tell whether it was there."""
+        """Remove key; return whether it was there."""
         self._check_open()
         if key not in self._values[table]:
             return False
@@ -140,15 +140,15 @@ class MemoryBackend:
         self._size_bytes = max(self._size_bytes, self._size_in_use_bytes)
 
     def size_bytes(self) -> int:
-        """Return the most that was in use at a commit since the last defragmentation."""
+        """Return the largest size at a commit since the last defragmentation."""
         return self._size_bytes
 
     def size_in_use_bytes(self) -> int:
-        """Return what the rows occupied at the last commit."""
+        """Return the size of the rows at the last commit."""
         return self._size_in_use_bytes
 
     def defragmenting(self) -> bool:
-        """Tell whether step_defragment has something to do."""
+        """Return whether step_defragment has something to do."""
         return self._defragmenting
 
     def start_defragment(self) -> None:

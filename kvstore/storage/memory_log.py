@@ -1,4 +1,4 @@
-"""The log and the snapshots of a member in memory: nothing is kept, since it never restarts.
+"""The log and the snapshots of a member in memory: nothing is stored, since it never restarts.
 
     MemoryLog         drops what raft saves; raft itself keeps the entries it still needs
     MemorySnapshots   saves nothing and reports success

@@ -22,5 +22,5 @@ def key_refused(table: Table, key: bytes) -> DataDirError:
 
 
 def key_fits(key: bytes) -> bool:
-    """Tell whether a row can have this key."""
+    """Return whether a row can have this key."""
     return 0 < len(key) <= KEY_BYTES_MAX

@@ -1,4 +1,4 @@
-"""The checksum of a row in the database: how it is added, checked and taken off again.
+"""The checksum of a row in the database: how it is added, checked and removed.
 
     stored = value | sum          sum = CRC-32C of key | value, begun at RESIDUE; 4 bytes, LE
 
@@ -8,8 +8,8 @@ gives RESIDUE if all are intact, and a damaged row changes it whatever follows. 
 it: a value that is read under another row's key is damage, too.
 
 A `RowSums` is these functions for one database. UNSUMMED is for databases of the older format,
-whose rows have no checksum; which one applies is said by a mark in the database (`environment`),
-never guessed from the rows. `kvstore.transport.native` has the same functions in Rust.
+whose rows have no checksum; a mark in the database (`environment`) decides which one applies, never
+a guess from the rows. `kvstore.transport.native` has the same functions in Rust.
 
 Functions that check return None if a row is not what was written. `first_damaged` says which.
 """
@@ -31,7 +31,7 @@ _pack: Final = struct.Struct("<I").pack
 
 
 class RowSums(Protocol):
-    """How the rows of one database are stored; keys and stored have the same length."""
+    """The encoding of the rows of one database; keys and stored have the same length."""
 
     def seal(self, rows: Sequence[Row]) -> Sequence[Row]:
         """Return rows of keys and values as they are stored."""
@@ -86,7 +86,7 @@ class PythonSums:
 
 
 def _are_intact(rows: Iterable[Row]) -> bool:
-    """Tell whether all of these keys with what is stored of them are what was written."""
+    """Return whether all of these keys with what is stored of them are what was written."""
     found: int = extend(RESIDUE, b"".join(chain.from_iterable(rows)))
     return found == RESIDUE
 

@@ -9,7 +9,7 @@
     move    lmdb.tmp/lmdb → lmdb, fsync(member)
     remove  lmdb.tmp
 
-Each step is durable before the next. What is found at a start says where the last one ended:
+Each step is durable before the next. The files at a start show where the last one ended:
 
     found                                        done
     snap/db, maybe lmdb.tmp                      a new import
@@ -133,17 +133,17 @@ class _Move:
         return self._snap / f"{index:016x}.snap.db"
 
     def exists(self, path: Path) -> bool:
-        """Tell whether a file exists."""
+        """Return whether a file exists."""
         return self._files.exists(path)
 
     def is_needed(self, snapshot_index: int) -> bool:
-        """Tell whether there is something to take over; remove what an earlier one left."""
+        """Return whether there is something to take over; remove leftovers of earlier attempts."""
         exists = self._files.exists
         if exists(self._live) or exists(self._swapped_out):
             if exists(self.db):
                 raise DataDirError(
-                    f"{self._member} holds two states, {self._live.name} and etcd's snap/db: "
-                    "move the one that is not to be used out of the directory"
+                    f"{self._member} contains two states, {self._live.name} and etcd's snap/db: "
+                    "move the one that should not be used out of the directory"
                 )
             self.clear()
             return False
@@ -151,7 +151,7 @@ class _Move:
         return exists(self.db) or self.imported() or received
 
     def imported(self) -> bool:
-        """Tell whether an import is complete and not yet moved."""
+        """Return whether an import is complete and not yet moved."""
         return (
             not self._files.exists(self.db)
             and self._files.exists(self._taken)
@@ -224,12 +224,12 @@ def check_buckets(source: RowSource) -> None:
     unknown = [repr(name) for name in names if name not in BUCKETS]
     if unknown:
         raise DataDirError(
-            f"{source.path} holds buckets that this server has no place for: {', '.join(unknown)}"
+            f"{source.path} has buckets that this server cannot store: {', '.join(unknown)}"
         )
     for table in (Table.KEY, Table.META):
         if BUCKETS[table] not in names:
             raise DataDirError(
-                f"{source.path} is no etcd database: it has no bucket {BUCKETS[table].decode()!r}"
+                f"{source.path} is not an etcd database: no bucket {BUCKETS[table].decode()!r}"
             )
 
 
@@ -243,7 +243,7 @@ def refuse_newer(path: Path, key: bytes, value: bytes | None) -> None:
     text = value.decode("ascii", "backslashreplace")
     parts = text.split(".")
     if len(parts) < 2 or not (parts[0].isdecimal() and parts[1].isdecimal()):
-        raise DataDirError(f"{path}: {key.decode()} {text!r} is no version")
+        raise DataDirError(f"{path}: invalid version {text!r} in {key.decode()}")
     ours = CLUSTER_VERSION.split(".")
     if (int(parts[0]), int(parts[1])) > (int(ours[0]), int(ours[1])):
         raise DataDirError(

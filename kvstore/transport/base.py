@@ -1,4 +1,4 @@
-"""The border between sockets and the turn: poll a batch in, flush a batch out.
+"""The interface between sockets and the turn: poll a batch in, flush a batch out.
 
     poll(timeout) ──► Inbox ──► Node.turn ──► Outbox ──► flush(outbox)
 
@@ -35,7 +35,7 @@ from kvstore.batch import Inbox, Outbox
 
 
 class Transport(Protocol):
-    """What carries calls and answers; used by one thread, the one that runs the turn."""
+    """Carries calls and answers; used by one thread, the one that runs the turn."""
 
     def poll(self, timeout_s: float) -> Inbox:
         """Wait until something arrives, wake() is called or the time is over; return all of it."""

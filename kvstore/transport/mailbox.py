@@ -14,7 +14,7 @@ Under load a take waits a moment for more. The two threads share the interpreter
 wake-up and each turn takes time from the loop thread; fewer and larger turns carry more. A single
 client never waits, because it has one call at a time.
 
-Nothing of sockets or gRPC is here.
+It contains nothing about sockets or gRPC.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ from kvstore.batch import Inbox, Metadata
 
 @dataclass(frozen=True, slots=True)
 class MailboxLimits:
-    """How much one take returns, and how much may wait for it."""
+    """Limits on one take, and on what may wait for it."""
 
     calls_max: int = 8192  # per take
     bytes_max: int = 64 << 20  # per take; the message that exceeds it is still returned
@@ -41,7 +41,7 @@ class MailboxLimits:
 
 
 class ReadAhead:
-    """How much of one stream was read and not yet taken; reset by every full take."""
+    """What was read of one stream and not yet taken; reset by every full take."""
 
     __slots__ = ("bytes", "frames", "generation")
 
@@ -84,7 +84,7 @@ class Mailbox:
         return True
 
     def has_room(self) -> bool:
-        """Tell whether a request may be read now; if not, resume is called once one may."""
+        """Return whether a request may be read now; if not, resume is called once one may."""
         if self._bytes < self._limits.waiting_bytes_max:
             return True
         with self._lock:

@@ -9,7 +9,7 @@ and the grpcio transport serves the same API.
 The driver, which has the clock, sets `inbox.now_ns` and `wall_ms`. HTTP requests are not
 interpreted here, and peer traffic is elsewhere.
 
-An address that is given with http:// and with https:// (or unix:// and unixs://) serves both,
+An address that is listed with http:// and with https:// (or unix:// and unixs://) serves both,
 distinguished by the first byte. The common name of a client's certificate is in the call's metadata
 under `tls-common-name`.
 """
@@ -168,7 +168,7 @@ class NativeTransport:
         try:
             columns = self._server.poll(timeout_s)
         except RuntimeError as error:
-            raise KvstoreError(f"the native transport ended by itself: {error}") from error
+            raise KvstoreError(f"the native transport failed: {error}") from error
         calls, opened, frames, half_closed, gone, backlog, metadata, requests, notices = columns
         if notices and self._on_notice is not None:
             for notice in notices:
@@ -207,10 +207,10 @@ class NativeTransport:
     def stop(self, grace_s: float) -> None:
         """Refuse new calls, end open ones after what was flushed, close after up to grace_s."""
         if not self._server.stop(grace_s):
-            raise KvstoreError("the native transport did not stop after its grace")
+            raise KvstoreError("the native transport did not stop within its grace period")
 
 
-_ALL, _GRPC, _HTTP = 0, 1, 2  # what is served, in the crate's numbers
+_ALL, _GRPC, _HTTP = 0, 1, 2  # kinds of listeners, in the crate's numbers
 _ENDLESS = 3  # a kind of method, beside those of rpc.Kind
 
 
@@ -239,7 +239,7 @@ class _Listener:
 def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[_Listener]:
     """Return the sockets for (URL, what): plaintext and TLS of one address share one."""
     listeners: dict[object, _Listener] = {}
-    for index, (url, what) in enumerate(requested):
+    for index, (url, kind) in enumerate(requested):
         address = addresses.parse(url, with_tls=with_tls)
         if isinstance(address, addresses.UnixAddress):
             key: object = address.path
@@ -247,7 +247,7 @@ def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[
             key = (address.host, address.port) if address.port else index  # any port: its own
         shared = listeners.get(key)
         if shared is not None:
-            if shared.what != what:
+            if shared.what != kind:
                 raise ConfigError(
                     "cannot bind both --listen-client-urls and --listen-client-http-urls on the "
                     f"same url {url}"
@@ -258,7 +258,7 @@ def _listeners(requested: Sequence[tuple[str, int]], *, with_tls: bool) -> list[
             continue
         if isinstance(address, addresses.UnixAddress):
             addresses.remove_stale(address.path)
-        listeners[key] = _Listener(address, [index], not address.secure, address.secure, what)
+        listeners[key] = _Listener(address, [index], not address.secure, address.secure, kind)
     return list(listeners.values())
 
 

@@ -110,7 +110,7 @@ def _global_flags(command: _Command) -> _Command:
         "--timeout",
         type=_Duration(),
         default=None,
-        help="Time to wait for a server to let go of its files, 0 for ever.  [default: 10s]",
+        help="Time to wait for a server to release its files, 0 for no limit.  [default: 10s]",
         expose_value=False,
         callback=_store("timeout_s"),
     )
@@ -210,7 +210,7 @@ def snapshot_status(context: click.Context, files: tuple[Path, ...]) -> None:
     help="This member's peer URLs.",
 )
 @click.option(
-    "--skip-hash-check", is_flag=True, help="Accept a file without digest or with a wrong one."
+    "--skip-hash-check", is_flag=True, help="Accept a file with a missing or wrong digest."
 )
 @click.option(
     "--bump-revision",
@@ -219,7 +219,9 @@ def snapshot_status(context: click.Context, files: tuple[Path, ...]) -> None:
     help="How much to increase the latest revision.",
 )
 @click.option(
-    "--mark-compacted", is_flag=True, help="Compact up to the bumped revision; goes with it."
+    "--mark-compacted",
+    is_flag=True,
+    help="Compact up to the bumped revision; required with --bump-revision.",
 )
 @click.option("--initial-memory-map-size", type=int, hidden=True)
 @click.option(
@@ -228,7 +230,7 @@ def snapshot_status(context: click.Context, files: tuple[Path, ...]) -> None:
     type=click.Choice(tuple(_FORMATS)),
     default="kvstore",
     show_default=True,
-    help="Whose data directory to make.",
+    help="Format of the new data directory.",
 )
 @_global_flags
 @click.pass_context
@@ -294,8 +296,12 @@ def hashkv(context: click.Context, path: Path, rev: int) -> None:
 
 
 @root.command()
-@click.option("--data-dir", type=_PATH, required=True, help="Data directory not in use.")
-@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@click.option(
+    "--data-dir", type=_PATH, required=True, help="Data directory that no server is using."
+)
+@click.option(
+    "--wal-dir", type=_PATH, help="Path to the WAL directory, if not in the data directory."
+)
 @_global_flags
 @click.pass_context
 def defrag(context: click.Context, data_dir: Path, wal_dir: Path | None) -> None:
@@ -311,13 +317,17 @@ def defrag(context: click.Context, data_dir: Path, wal_dir: Path | None) -> None
 
 
 @root.command("migrate")
-@click.option("--data-dir", type=_PATH, required=True, help="Data directory not in use.")
-@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@click.option(
+    "--data-dir", type=_PATH, required=True, help="Data directory that no server is using."
+)
+@click.option(
+    "--wal-dir", type=_PATH, help="Path to the WAL directory, if not in the data directory."
+)
 @click.option("--target-version", help="Version X.Y to be compatible with, 3.5 to 3.7.")
 @click.option("--to", "kind", type=click.Choice(tuple(_FORMATS)), help="Format to write to --out.")
-@click.option("--out", type=_PATH, help="Data directory to make, with --to.")
-@click.option("--out-wal-dir", type=_PATH, help="WAL directory to make, if not in --out.")
-@click.option("--force", is_flag=True, help="Set the storage version whatever speaks against it.")
+@click.option("--out", type=_PATH, help="New data directory, with --to.")
+@click.option("--out-wal-dir", type=_PATH, help="New WAL directory, if not in --out.")
+@click.option("--force", is_flag=True, help="Set the storage version even if checks fail.")
 @_global_flags
 @click.pass_context
 def migrate_command(
@@ -360,7 +370,9 @@ def migrate_command(
 
 @root.command("verify")
 @click.argument("path", type=_PATH)
-@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@click.option(
+    "--wal-dir", type=_PATH, help="Path to the WAL directory, if not in the data directory."
+)
 @_global_flags
 @click.pass_context
 def verify_command(context: click.Context, path: Path, wal_dir: Path | None) -> None:
@@ -397,9 +409,11 @@ def dump() -> None:
 
 @dump.command("wal")
 @click.argument("data_dir", type=_PATH)
-@click.option("--wal-dir", type=_PATH, help="Its WAL directory, if not inside.")
+@click.option(
+    "--wal-dir", type=_PATH, help="Path to the WAL directory, if not in the data directory."
+)
 @click.option("--start-index", type=click.IntRange(0), default=0, help="First entry to print.")
-@click.option("--limit", type=click.IntRange(1), help="How many lines to print at most.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of lines to print.")
 @_global_flags
 @click.pass_context
 def dump_wal(
@@ -416,7 +430,7 @@ def dump_wal(
 
 
 def _log_location(data_dir: Path, wal_dir: Path | None) -> Location:
-    """Return the location of a log: in a data directory, also without a database, or itself."""
+    """Return the location of a log: a directory of segments, or that of a data directory."""
     wal = wal_dir or data_dir / "member" / "wal"
     if wal.is_dir():
         return Location(data_dir, DataFormat.ETCD, wal, wal.parent, wal)
@@ -428,7 +442,7 @@ def _log_location(data_dir: Path, wal_dir: Path | None) -> Location:
 @dump.command("state")
 @click.argument("path", type=_PATH)
 @click.option("--bucket", help="Print one bucket only.")
-@click.option("--limit", type=click.IntRange(1), help="How many lines to print at most.")
+@click.option("--limit", type=click.IntRange(1), help="Maximum number of lines to print.")
 @_global_flags
 @click.pass_context
 def dump_state(context: click.Context, path: Path, bucket: str | None, limit: int | None) -> None:

@@ -39,15 +39,15 @@ def log_lines(records: Iterator[LogRecord], start_index: int) -> Iterator[str]:
     for record in records:
         line: dict[str, Json] = {"segment": record.path.name, "offset": record.offset}
         try:
-            found = _record(record)
+            fields = _record(record)
         except (WireError, ValueError) as error:
             raise CorruptionError(
                 f"{record.path}: corrupt at offset {record.offset}: {error}"
             ) from error
-        index = found.get("index")
-        if found["record"] == "entry" and isinstance(index, int) and index < start_index:
+        index = fields.get("index")
+        if fields["record"] == "entry" and isinstance(index, int) and index < start_index:
             continue
-        yield json_line(line | found)
+        yield json_line(line | fields)
 
 
 def state_lines(source: RowSource, bucket: str | None) -> Iterator[str]:

@@ -38,7 +38,7 @@ class Index(NamedTuple):
 def read_index(source: RowSource) -> Index:
     """Build the key index; CorruptionError if the records contradict each other."""
     if _KEY not in source.buckets():
-        raise DataDirError(f"{source.path} is no etcd database: it has no bucket 'key'")
+        raise DataDirError(f"{source.path} is not an etcd database: it has no bucket 'key'")
     with bar("reading keys", source.size_bytes) as advance:
         try:
             keys, leases, last = rebuild_from(_pages(tracked(source.scan(_KEY), advance)))
@@ -63,7 +63,7 @@ def hash_kv(source: RowSource, revision: int) -> HashResult:
         is_future = revision > index.revision
         text = "is a future revision" if is_future else "has been compacted"
         raise DataDirError(
-            f"mvcc: required revision {text}: {revision} was asked for, {source.path} has "
+            f"mvcc: required revision {text}: requested {revision}, {source.path} has "
             f"{max(1, index.compacted)} to {index.revision}"
         )
     revision = revision or index.revision

@@ -69,8 +69,8 @@ def locate(path: Path, wal_dir: Path | None = None) -> Location:
     ours, etcds = member / "lmdb", member / "snap" / "db"
     if ours.is_dir() and etcds.exists():
         raise DataDirError(
-            f"{member} holds two states, lmdb and etcd's snap/db: move the one that is not to be "
-            "used out of the directory"
+            f"{member} contains two states, lmdb and etcd's snap/db: move the one that should "
+            "not be used out of the directory"
         )
     if ours.is_dir():
         return Location(path, DataFormat.KVSTORE, ours, member, wal)

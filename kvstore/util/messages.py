@@ -45,15 +45,15 @@ def readable(data: bytes) -> Json:
 
 def to_json(message: Message) -> dict[str, Json]:
     """Return the set fields of a message."""
-    found: dict[str, Json] = {}
+    fields: dict[str, Json] = {}
     for field, value in message.ListFields():
         if field.name in _SECRETS:
-            found[field.name] = HIDDEN
+            fields[field.name] = HIDDEN
         elif field.is_repeated:
-            found[field.name] = [_value(field, item) for item in value]
+            fields[field.name] = [_value(field, item) for item in value]
         else:
-            found[field.name] = _value(field, value)
-    return found
+            fields[field.name] = _value(field, value)
+    return fields
 
 
 def request_json(data: bytes) -> dict[str, Json]:
@@ -105,7 +105,7 @@ def _record(key: bytes, value: bytes) -> dict[str, Json]:
 def _lease(key: bytes, value: bytes) -> dict[str, Json]:
     lease = lease_pb2.Lease.FromString(value)
     if key != (lease.ID % 2**64).to_bytes(8, "big"):
-        raise WireError(f"holds lease {lease.ID:x}")
+        raise WireError(f"contains lease {lease.ID:x}")
     return {"lease": f"{int.from_bytes(key):x}", **to_json(lease)}
 
 
@@ -123,14 +123,14 @@ def _enum(alarm: int) -> Json:
 def _user(key: bytes, value: bytes) -> dict[str, Json]:
     user = auth_pb2.User.FromString(value)
     if user.name != key:
-        raise WireError(f"holds user {user.name!r}")
+        raise WireError(f"contains user {user.name!r}")
     return to_json(user)
 
 
 def _role(key: bytes, value: bytes) -> dict[str, Json]:
     role = auth_pb2.Role.FromString(value)
     if role.name != key:
-        raise WireError(f"holds role {role.name!r}")
+        raise WireError(f"contains role {role.name!r}")
     return to_json(role)
 
 
@@ -153,7 +153,7 @@ def _cluster(key: bytes, value: bytes) -> dict[str, Json]:
 def _member(key: bytes, value: bytes) -> dict[str, Json]:
     member = decode_member(value)
     if key != f"{member.id:x}".encode():
-        raise WireError(f"holds member {member.id:x}")
+        raise WireError(f"contains member {member.id:x}")
     return {"id": key.decode(), "member": json.loads(value)}
 
 

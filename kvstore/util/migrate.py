@@ -99,7 +99,7 @@ def migrate(
             raise DataDirError(
                 f"{state.path} is at index {applied}, the log in {location.wal} holds "
                 f"{log.start.index} to {log.last_index}: they do not belong together, or the "
-                "server must be started once so that it puts a received database in place"
+                "server must be started once so that it installs a received database"
             )
         with building(data_dir, wal_dir) as dirs:
             if target is DataFormat.ETCD and version < NEWEST:
@@ -169,7 +169,7 @@ def _storage_version(state: RowSource, meta: dict[bytes, bytes]) -> Version:
         return OLDEST
     parts = text.decode("ascii", "replace").split(".")
     if len(parts) < 2 or not all(part.isdecimal() for part in parts[:2]):
-        raise DataDirError(f"{state.path}: storageVersion {text!r} is no version")
+        raise DataDirError(f"{state.path}: invalid storageVersion {text!r}")
     return int(parts[0]), int(parts[1])
 
 
@@ -219,8 +219,8 @@ def _write_older(
     term = int.from_bytes(small_rows(state, Table.META).get(TERM, b"")) or log.start.term
     if not applied or not term or not voters:
         raise DataDirError(
-            f"{state.path}: index {applied}, term {term}, {len(voters)} voters: nothing was "
-            "applied yet that an older version could begin from"
+            f"{state.path}: index {applied}, term {term}, {len(voters)} voters: no entry is "
+            "applied yet that an older version could start from"
         )
     rest = log.replay.entries[applied - log.start.index :]
     _refuse_versions(rest, applied)

@@ -35,7 +35,7 @@ def run() -> int:
         return os.WEXITSTATUS(status)
     ended_by = signal.Signals(os.WTERMSIG(status))
     if ended_by in _DAMAGE and len(files) > 1:
-        text = f"its pages are in disorder or it was cut short (reading it ended in {ended_by.name}"
+        text = f"its pages are damaged or it was truncated (reading it ended in {ended_by.name}"
         sys.stderr.write(f"Error: {files[-2]}: {text}, {mapped_file.describe(files[-2])})\n")
         return 1
     sys.stderr.write(f"Error: ended by {ended_by.name}\n")

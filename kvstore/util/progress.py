@@ -25,7 +25,7 @@ _ERASE: Final = "\r\x1b[K"
 
 
 class ProgressLine:
-    """One line of a terminal that is drawn again and again."""
+    """One line of a terminal that is redrawn."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ProgressLine:
         terminal: TextIO,
         seconds: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Draw nothing yet; seconds: the clock."""
+        """Create the bar; seconds: the clock."""
         self._description = description
         self._total_bytes = max(total_bytes, 1)
         self._terminal = terminal
@@ -50,12 +50,12 @@ class ProgressLine:
             self.draw(now_s)
 
     def draw(self, now_s: float) -> None:
-        """Show how far it is."""
+        """Draw the line."""
         self._drawn_s = now_s
         self._write(_ERASE + self._text(now_s)[: shutil.get_terminal_size().columns - 1])
 
     def erase(self) -> None:
-        """Leave nothing on the terminal."""
+        """Erase the line."""
         self._write(_ERASE)
 
     def _text(self, now_s: float) -> str:

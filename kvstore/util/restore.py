@@ -7,7 +7,7 @@
              state {term 1, vote for the lowest id, commit n}, a snapshot at n
     .snap    the member list, for members of etcd up to 3.6
 
-The ids depend only on peer URLs and token, so each member restores the same snapshot by itself and
+The ids depend only on peer URLs and token, so each member restores the same snapshot separately and
 all agree. The result is in our format or, on request, in etcd's; only the files of rows differ.
 """
 
@@ -127,7 +127,7 @@ def _altered(source: RowSource, members: Sequence[Member], bump: int) -> Altered
     index = len(members)
     meta = small_rows(source, Table.META)
     if not meta and BUCKETS[Table.META] not in source.buckets():
-        raise DataDirError(f"{source.path} is no etcd database: it has no bucket 'meta'")
+        raise DataDirError(f"{source.path} is not an etcd database: it has no bucket 'meta'")
     meta[CONSISTENT_INDEX] = index.to_bytes(8, "big")
     meta[TERM] = _TERM.to_bytes(8, "big")
     appended: dict[bytes, list[Row]] = {}

@@ -1,4 +1,4 @@
-"""Writing new data directories: complete or not there, and never over an existing one.
+"""Writing new data directories: all or nothing, and never over an existing one.
 
     <data-dir>/member.tmp/…  ── everything written and synced ──► <data-dir>/member
 

@@ -1,4 +1,4 @@
-"""Checks of a data directory or a database file; all are made, whatever the earlier ones found.
+"""Checks of a data directory or a database file; a failed check does not stop the later ones.
 
     log          segments in sequence, the CRC chain, records that fit each other
     snapshots    every .snap file is readable and has the index and term of its name
@@ -8,8 +8,9 @@
     consistency  last snapshot <= applied index <= last entry; terms; the log's member is known
 
 A finding has failures, or notes about something that a server repairs at its start (a torn tail, a
-key whose lease is gone). Rows in an etcd's database have no checksums, nor have ours of the older
-format: a flipped bit in a value is found there only by comparing HashKV with another member's.
+key whose lease no longer exists). Rows in an etcd's database have no checksums, nor have ours of
+the older format: a flipped bit in a value is found there only by comparing HashKV with another
+member's.
 """
 
 from collections.abc import Callable, Iterator
@@ -76,7 +77,9 @@ def _check_log(location: Location) -> tuple[Finding, LogContents | None]:
     notes = []
     if log.torn is not None:
         path = log.segments[-1].path
-        notes.append(f"{path}: torn at offset {log.torn.offset}, a start cuts it: {log.torn.text}")
+        notes.append(
+            f"{path}: torn at offset {log.torn.offset}, the next start cuts it: {log.torn.text}"
+        )
     summary = (
         f"{len(log.segments)} segments, snapshot {log.start.index}, last entry {log.last_index}, "
         f"commit {state.commit}, term {state.term}"
@@ -127,7 +130,7 @@ def _check_database(state: RowSource) -> Finding:
     ]
     notes: tuple[str, ...] = ()
     if isinstance(state, LmdbState) and not state.has_checksums:
-        notes = ("its rows have no checksums: damage within a value is not seen",)
+        notes = ("rows have no checksums: damage within a value is not detected",)
     return Finding("database", tuple(failures), f"{len(names)} buckets, {rows} rows", notes)
 
 
@@ -135,7 +138,9 @@ def _index(state: RowSource) -> tuple[str, list[str]]:
     index = read_index(state)
     leases = {int.from_bytes(key) for key in small_rows(state, Table.LEASE)}
     lost = [key for key, lease in index.leases.items() if lease % 2**64 not in leases]
-    notes = [f"{len(lost)} keys name a lease that is gone, {lost[0]!r} first"] if lost else []
+    notes = (
+        [f"{len(lost)} keys name a lease that does not exist, {lost[0]!r} first"] if lost else []
+    )
     result = hash_kv(state, 0)
     summary = (
         f"{len(index.keys.live)} keys at revision {index.revision}, compacted "

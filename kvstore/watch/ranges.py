@@ -27,7 +27,7 @@ class Group(dict[W, None]):
 
     __slots__ = ("derived",)
 
-    derived: object  # what its user computed from the watchers; None after any change
+    derived: object  # a value that its user computed from the watchers; None after any change
 
     def __init__(self, *watchers: W) -> None:
         super().__init__(dict.fromkeys(watchers))
@@ -39,7 +39,7 @@ class Group(dict[W, None]):
         self.derived = None
 
     def drop(self, watcher: W) -> None:
-        """Remove a watcher; KeyError if it is not there."""
+        """Remove a watcher; KeyError if it does not exist."""
         del self[watcher]
         self.derived = None
 
@@ -106,13 +106,13 @@ class Ranges(Generic[W]):
         return found
 
     def _add_exact(self, key: bytes, watcher: W) -> None:
-        known = self._exact.get(key)
-        if known is None:
+        present = self._exact.get(key)
+        if present is None:
             self._exact[key] = watcher
-        elif isinstance(known, Group):
-            known.add(watcher)
+        elif isinstance(present, Group):
+            present.add(watcher)
         else:
-            self._exact[key] = Group(known, watcher)
+            self._exact[key] = Group(present, watcher)
 
     def _remove_exact(self, key: bytes, watcher: W) -> None:
         known = self._exact[key]

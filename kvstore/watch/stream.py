@@ -111,7 +111,7 @@ class HubStats:
 
 @dataclass(frozen=True, slots=True)
 class StreamBacklog:
-    """How far one stream is behind."""
+    """The backlog of one stream."""
 
     stream_id: int
     watchers: int

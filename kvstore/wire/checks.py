@@ -189,7 +189,7 @@ class _KeySet:
         return at > 0 and key < self._ends[at - 1]
 
     def has_any(self, keys: set[bytes]) -> bool:
-        """Tell whether any of keys lies in an interval."""
+        """Return whether any of keys lies in an interval."""
         return bool(self._starts) and any(key in self for key in keys)
 
     def add(self, start: bytes, end: bytes) -> None:

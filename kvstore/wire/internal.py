@@ -268,4 +268,4 @@ def _text(value: int | bytes, field: int) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError:
-        raise WireError(f"field {field} of a v2 request is no UTF-8") from None
+        raise WireError(f"field {field} of a v2 request is not UTF-8") from None

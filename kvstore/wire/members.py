@@ -76,9 +76,9 @@ def decode_members(text: bytes) -> list[Member]:
     try:
         rows = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
-        raise WireError(f"members of {len(text)} bytes are no JSON: {error}") from None
+        raise WireError(f"members of {len(text)} bytes are not JSON: {error}") from None
     if not isinstance(rows, list):
-        raise WireError(f"members of {len(text)} bytes are no JSON list")
+        raise WireError(f"members of {len(text)} bytes are not a JSON list")
     return [_member(row, len(text))[0] for row in rows]
 
 
@@ -87,7 +87,7 @@ def decode_change_context(text: bytes) -> tuple[Member, bool]:
     try:
         row = json.loads(text.decode())
     except (ValueError, RecursionError) as error:
-        raise WireError(f"member of {len(text)} bytes is no JSON: {error}") from None
+        raise WireError(f"member of {len(text)} bytes is not JSON: {error}") from None
     return _member(row, len(text))
 
 
@@ -120,13 +120,13 @@ def _hash64(data: bytes) -> int:
 
 def _member(row: object, size_bytes: int) -> tuple[Member, bool]:
     if not isinstance(row, dict):
-        raise WireError(f"member of {size_bytes} bytes is no JSON object")
+        raise WireError(f"member of {size_bytes} bytes is not a JSON object")
     member_id = row.get("id", 0)
     if type(member_id) is not int or not 0 <= member_id <= UINT64_MAX:
-        raise WireError(f"member id {member_id!r:.40} is no number from 0 to 2**64 - 1")
+        raise WireError(f"member id {member_id!r:.40} is not a number from 0 to 2**64 - 1")
     name = row.get("name") or ""
     if not isinstance(name, str):
-        raise WireError(f"name of member {member_id:x} is no text")
+        raise WireError(f"name of member {member_id:x} is not text")
     member = Member(
         member_id,
         name,
@@ -142,7 +142,7 @@ def _urls(row: dict[str, object], name: str, of_member: MemberId) -> list[str]:
     if urls is None:
         return []
     if not isinstance(urls, list) or not all(isinstance(url, str) for url in urls):
-        raise WireError(f"{name} of member {of_member:x} is no list of texts")
+        raise WireError(f"{name} of member {of_member:x} is not a list of strings")
     return urls
 
 

@@ -290,13 +290,13 @@ def _decode_any_entry(data: bytes) -> Entry:
 
 def _fields(data: bytes) -> list[tuple[int, int | bytes]]:
     """Return (field number, value) of the varint and bytes fields."""
-    found: list[tuple[int, int | bytes]] = []
+    fields: list[tuple[int, int | bytes]] = []
     at = 0
     while at < len(data):
         field, wire_type, value, at = read_field(data, at)
         if wire_type in {VARINT, BYTES}:
-            found.append((field, value))
-    return found
+            fields.append((field, value))
+    return fields
 
 
 def _parsed(message: _M, data: bytes) -> _M:

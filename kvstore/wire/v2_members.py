@@ -47,7 +47,7 @@ def decode_v2_members(text: bytes) -> V2Members:
         }
         return V2Members(found, {int(key, 16) for key in removed})
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise WireError(f"{len(text)} bytes are no version 2 store: {error!r}") from None
+        raise WireError(f"{len(text)} bytes are not a version 2 store: {error!r}") from None
 
 
 def decode_attributes(path: str, value: str) -> Attributes | None:
@@ -61,7 +61,7 @@ def decode_attributes(path: str, value: str) -> Attributes | None:
 
 
 def is_version(path: str) -> bool:
-    """Tell whether a version 2 request sets the cluster version."""
+    """Return whether a version 2 request sets the cluster version."""
     return path == _VERSION
 
 

@@ -45,10 +45,10 @@ def parse_version(text: str) -> Version:
     """Parse major.minor.patch with optional -pre-release and +build; ValueError otherwise."""
     numbers = text.partition("+")[0].partition("-")[0].split(".")
     if len(numbers) != 3 or not all(_NUMBER.fullmatch(number) for number in numbers):
-        raise ValueError(f"{text!r:.80} is no version such as 3.7.1")
+        raise ValueError(f"invalid version {text!r:.80}: expected a form such as 3.7.1")
     major, minor, patch = (int(number[:32]) for number in numbers)
     if max(map(abs, (major, minor, patch))) > _NUMBER_MAX:
-        raise ValueError(f"{text!r:.80} is no version: numbers go up to {_NUMBER_MAX}")
+        raise ValueError(f"invalid version {text!r:.80}: numbers go up to {_NUMBER_MAX}")
     return Version(major, minor, patch)
 
 
@@ -61,7 +61,7 @@ def parse_cluster_version(text: str) -> Version:
 
 
 def is_change(before: Version, after: Version) -> bool:
-    """Tell whether a cluster version may change from before to after: up, or down by one minor."""
+    """Return whether a cluster version may change so: up, or down by one minor."""
     before, after = before.without_patch, after.without_patch
     return after == before.previous_minor() or (before.major == after.major and before < after)
 
@@ -74,7 +74,7 @@ def decode_server_version(body: bytes) -> str:
     try:
         row = json.loads(body)
     except (ValueError, RecursionError):
-        raise WireError(f"version of {len(body)} bytes is no JSON") from None
+        raise WireError(f"version of {len(body)} bytes is not JSON") from None
     server = row.get("etcdserver") if isinstance(row, dict) else None
     if not isinstance(server, str):
         raise WireError(f"version of {len(body)} bytes names no etcdserver")

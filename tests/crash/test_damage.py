@@ -104,7 +104,7 @@ def opened_or_refused(data_dir: Path, segment: Path) -> list[int] | None:
         text = str(error)
     except DataDirError as error:
         text = str(error)
-        assert re.search(r"stands at index \d+, the log .* ends at \d+", text)
+        assert re.search(r"is at index \d+, the log .* ends at \d+", text)
         return None
     assert str(segment) in text
     assert re.search(r"offset \d+", text)

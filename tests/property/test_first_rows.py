@@ -130,9 +130,15 @@ ROW = KeyValue(b"k", b"v", 3, 5, 2, 0)
             "key b'k' has revision 4, after one of 5",
         ),
         (FirstRows([ROW._replace(key=b"")], 9, 9), "a record of revision 5 has no key"),
-        (FirstRows([ROW._replace(create_revision=6)], 9, 9), "made at 6 and changed at 5"),
-        (FirstRows([ROW._replace(create_revision=0)], 9, 9), "made at 0 and changed at 5"),
-        (FirstRows([ROW._replace(lease=7)], 9, 9), "has the lease 7, which is not among the rows"),
+        (
+            FirstRows([ROW._replace(create_revision=6)], 9, 9),
+            "create revision 6, not from 1 to mod revision 5",
+        ),
+        (
+            FirstRows([ROW._replace(create_revision=0)], 9, 9),
+            "create revision 0, not from 1 to mod revision 5",
+        ),
+        (FirstRows([ROW._replace(lease=7)], 9, 9), "has lease 7, which is not among the leases"),
         (FirstRows([ROW], 9, 5), "no record has revision 9"),
         (FirstRows([ROW], 9, 9, {7: 0}), "lease 7: TTL 0 s is not between 1 and"),
     ],

@@ -4,6 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
@@ -20,7 +21,9 @@ FOLDERS = (
     "proto",
     "tests",
 )
-MODULE, CLASS = "module ", "class "
+MODULE, CLASS, FUNCTION = "module ", "class ", "function "
+REMAINING = Path(__file__).with_name("words_remaining.txt")
+"""The names that were there when the check began, `path name` a line. The list may only shrink."""
 _PARTS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
@@ -31,27 +34,65 @@ def words() -> list[str]:
     return [word.strip() for row in rows[2:] for word in row.split(",")]
 
 
-def names() -> Iterator[tuple[str, bool]]:
-    """Yield the names of modules, classes and functions, and whether each is a module's."""
+class Name(NamedTuple):
+    """A name that sources define."""
+
+    path: str
+    text: str
+    what: str
+    """`module`, `class`, `function`, `parameter` or `attribute`."""
+
+
+def names() -> Iterator[Name]:
+    """Yield the names of modules, classes, functions, parameters and attributes."""
     for folder in FOLDERS:
-        for path in (ROOT / folder).rglob("*.py"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
             if "gen" in path.parts:
                 continue
-            yield path.parent.name if path.stem == "__init__" else path.stem, True
-            for node in ast.walk(ast.parse(path.read_bytes())):
-                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-                    yield node.name, False
+            short = str(path.relative_to(ROOT))
+            yield Name(short, path.parent.name if path.stem == "__init__" else path.stem, "module")
+            for text, what in defined(ast.parse(path.read_bytes())):
+                yield Name(short, text, what)
 
 
-def replaced(name: str, is_module: bool, listed: list[str]) -> bool:  # noqa: FBT001
+def defined(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield each name that a module's code defines, and what it names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            yield node.name, "class"
+            for part in node.body:
+                if isinstance(part, ast.AnnAssign | ast.Assign):
+                    yield from _attributes(part, ast.Name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, "function"
+        elif isinstance(node, ast.arg):
+            yield node.arg, "parameter"
+        elif isinstance(node, ast.AnnAssign | ast.Assign):
+            yield from _attributes(node, ast.Attribute)
+
+
+def _attributes(
+    assignment: ast.AnnAssign | ast.Assign, kind: type[ast.Name | ast.Attribute]
+) -> Iterator[tuple[str, str]]:
+    targets = assignment.targets if isinstance(assignment, ast.Assign) else [assignment.target]
+    for target in targets:
+        for part in target.elts if isinstance(target, ast.Tuple) else [target]:
+            if isinstance(part, kind):
+                yield (part.id if isinstance(part, ast.Name) else part.attr), "attribute"
+
+
+def replaced(text: str, what: str, listed: list[str]) -> bool:
     """Return whether a name has a word of the list."""
-    parts = f" {' '.join(_PARTS.findall(name)).lower()} "
+    parts = f" {' '.join(_PARTS.findall(text)).lower()} "
     for word in listed:
         if word.startswith(MODULE):
-            if is_module and name == word.removeprefix(MODULE):
+            if what == "module" and text == word.removeprefix(MODULE):
                 return True
         elif word.startswith(CLASS):
-            if name.strip("_") == word.removeprefix(CLASS).title():
+            if what == "class" and text.strip("_") == word.removeprefix(CLASS).title():
+                return True
+        elif word.startswith(FUNCTION):
+            if what == "function" and text.strip("_") == word.removeprefix(FUNCTION):
                 return True
         elif f" {word} " in parts:
             return True
@@ -61,17 +102,44 @@ def replaced(name: str, is_module: bool, listed: list[str]) -> bool:  # noqa: FB
 def test_a_name_with_a_word_of_the_list_is_reported() -> None:
     listed = words()
     assert len(listed) > 20
-    assert replaced("PodPlace", is_module=False, listed=listed)
-    assert replaced("last_words", is_module=True, listed=listed)
-    assert replaced("utils", is_module=True, listed=listed)
-    assert not replaced("utils", is_module=False, listed=listed)
-    assert not replaced("replace_pod", is_module=False, listed=listed)
-    assert replaced("_Found", is_module=False, listed=listed)
-    assert not replaced("found", is_module=False, listed=listed)
-    assert not replaced("FoundPods", is_module=False, listed=listed)
+    assert replaced("PodPlace", "class", listed)
+    assert replaced("last_words", "module", listed)
+    assert replaced("pod_place", "parameter", listed)
+    assert replaced("utils", "module", listed)
+    assert not replaced("utils", "function", listed)
+    assert not replaced("replace_pod", "function", listed)
+    assert replaced("_Found", "class", listed)
+    assert not replaced("found", "parameter", listed)
+    assert not replaced("FoundPods", "class", listed)
+    assert replaced("_told", "function", listed)
+    assert replaced("_made", "function", listed)
+    assert not replaced("made_by", "function", listed)
 
 
-def test_names_have_no_word_of_the_list() -> None:
+def test_the_names_that_a_module_defines() -> None:
+    source = """
+class Pod:
+    name: str
+    def bind(self, node, *, at=0):
+        self.node, self.at = node, at
+        local = lambda it: it
+        self.since: int = 1
+"""
+    assert set(defined(ast.parse(source))) == {
+        ("Pod", "class"),
+        ("bind", "function"),
+        *((text, "parameter") for text in ("self", "node", "at", "it")),
+        *((text, "attribute") for text in ("name", "node", "at", "since")),
+    }
+
+
+def test_names_have_no_word_of_the_list(rewrite: bool) -> None:  # noqa: FBT001
+    """With --rewrite, names that are gone leave the list. None enters it."""
     listed = words()
-    found = {name for name, is_module in names() if replaced(name, is_module, listed)}
-    assert not sorted(found), "these names have words that CONTRIBUTING.md replaces"
+    now = {f"{it.path} {it.text}" for it in names() if replaced(it.text, it.what, listed)}
+    remaining = set(REMAINING.read_text().splitlines())
+    assert not sorted(now - remaining), "these names have words that CONTRIBUTING.md replaces"
+    if rewrite:
+        REMAINING.write_text("".join(f"{line}\n" for line in sorted(now)))
+    else:
+        assert not sorted(remaining - now), f"gone: take these out of {REMAINING.name} (--rewrite)"

@@ -376,7 +376,7 @@ class WatchStreams:
         if stream.peer is not None:
             reading = asyncio.create_task(stream.read(stream.peer), name="websocket watch")
         try:
-            while not stream.answer.is_told_to_close:
+            while not stream.answer.is_ending:
                 now = loop.time()
                 if now >= stream.deadline:
                     return
@@ -404,7 +404,7 @@ class WatchStreams:
         closing = asyncio.ensure_future(stream.answer.closing())
         loop = asyncio.get_running_loop()
         try:
-            while not stream.answer.is_told_to_close and loop.time() < stream.deadline:
+            while not stream.answer.is_ending and loop.time() < stream.deadline:
                 wake.clear()
                 failure = await self._catch_up(collection, stream)
                 if failure is not None:

@@ -48,7 +48,7 @@ class Network(NamedTuple):
 
 
 def parse_ip(text: str) -> Address | None:
-    """Return the address a text holds, leading zeros forgiven; None if it is none."""
+    """Return the address a text holds, leading zeros allowed; None if it is invalid."""
     dot, colon = text.find("."), text.find(":")
     if dot >= 0 and (colon < 0 or dot < colon):
         return _parse_ipv4(text)
@@ -56,7 +56,7 @@ def parse_ip(text: str) -> Address | None:
 
 
 def parse_cidr(text: str) -> Network | None:
-    """Return the network a text holds, leading zeros forgiven; None if it is none."""
+    """Return the network a text holds, leading zeros allowed; None if it is invalid."""
     head, slash, tail = text.partition("/")
     address = _parse_ipv4(head) or _parse_ipv6(head)
     if not slash or address is None:

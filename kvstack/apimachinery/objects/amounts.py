@@ -17,7 +17,7 @@ Amounts = dict[str, Quantity]
 
 
 def parsed(texts: Mapping[str, str] | None) -> Amounts:
-    """Return the numbers of a list of resources; QuantityError if one is no quantity."""
+    """Return the numbers of a list of resources; QuantityError if one is invalid."""
     return {name: parse(text) for name, text in texts.items()} if texts else {}
 
 

@@ -7,7 +7,7 @@
 minute 0-59, hour 0-23, day of month 1-31, month 1-12 or jan-dec, day of week 0-6 or sun-sat. A
 field is a list of `*`, `?`, numbers and ranges, each with a step or without. If neither of the two
 fields of days has a star, a day that suits one of them is enough, else it must suit both. A time
-zone may stand in front: `TZ=Europe/Paris …` or `CRON_TZ=…`.
+zone may come first: `TZ=Europe/Paris …` or `CRON_TZ=…`.
 """
 
 from collections.abc import Mapping
@@ -22,21 +22,21 @@ LOCAL: Final = "Local"
 
 
 class ScheduleError(ValueError):
-    """A text that is no schedule; the message is upstream's."""
+    """The text is not a schedule; the message is upstream's."""
 
 
 class Schedule(NamedTuple):
-    """When something is due: `every`, or at the minutes that all the sets name."""
+    """The times of a schedule: `every`, or the minutes that all the sets contain."""
 
     minutes: frozenset[int] = frozenset()
     hours: frozenset[int] = frozenset()
     days: frozenset[int] = frozenset()
-    """Of the month, from 1."""
+    """Days of the month, from 1."""
     months: frozenset[int] = frozenset()
     weekdays: frozenset[int] = frozenset()
     """From Sunday, 0."""
     every_day: bool = True
-    """Whether the days of the month were given with a star."""
+    """Whether the days of the month were written with a star."""
     every_weekday: bool = True
     zone: str = LOCAL
     every: int = 0
@@ -44,7 +44,7 @@ class Schedule(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """What a field may hold."""
+    """The allowed values of a field."""
 
     low: int
     high: int
@@ -91,7 +91,7 @@ def parse(text: str) -> Schedule:
 def _split_zone(text: str) -> tuple[str, str]:
     front, blank, rest = text.partition(" ")
     if not blank:
-        # Upstream crashes here, and tells how.
+        # Upstream panics here, with this message.
         raise ScheduleError(
             "invalid schedule format: runtime error: slice bounds out of range [:-1]"
         )

@@ -26,7 +26,7 @@ _SECOND: Final = 1_000_000_000
 
 
 class DurationError(ValueError):
-    """A text that is no duration; the message is Go's."""
+    """The text is not a duration; the message is Go's."""
 
 
 def parse(text: str) -> int:
@@ -67,7 +67,7 @@ def text(nanoseconds: int) -> str:
 
 
 def canonical(duration: str) -> str:
-    """Return a duration as it is written, from one as it may be given; raises DurationError."""
+    """Return the canonical text of a duration; raises DurationError."""
     return text(parse(duration))
 
 

@@ -100,7 +100,7 @@ def domain_prefixed_key(path: str, value: str) -> list[FieldError]:
 
 
 def conditions(path: str, values: Sequence[dict[str, Any]]) -> list[FieldError]:
-    """Check a list of metav1.Condition, of which each type stands once."""
+    """Check a list of metav1.Condition, of which each type occurs once."""
     errors: list[FieldError] = []
     seen: set[str] = set()
     for position, condition in enumerate(values):

@@ -18,7 +18,7 @@ from kvstack.apimachinery.objects.text.go_text import go_value
 
 
 class Omitted:
-    """Stands for "print no value" in an error of a type that usually prints one."""
+    """Marks "print no value" in an error of a type that usually prints one."""
 
     __slots__ = ()
 
@@ -66,11 +66,11 @@ class FieldError(NamedTuple):
     body: str
     """The text without the path: `Invalid value: -1: must be …`."""
     covered: bool = False
-    """Whether declarative validation checks the same and may stand for it."""
+    """Whether declarative validation makes the same check and may replace it."""
 
     @override
     def __str__(self) -> str:
-        """Return the text with its path, as it stands in the message of a 422."""
+        """Return the text with its path, as in the message of a 422."""
         return f"{self.field}: {self.body}"
 
 
@@ -91,7 +91,7 @@ def key(path: str, name: str) -> str:
 
 
 def required(path: str, detail: str = "") -> FieldError:
-    """Return the error of a value that must be given."""
+    """Return the error for a missing required value."""
     return FieldError(REQUIRED, path, _body(REQUIRED, OMITTED, detail))
 
 
@@ -106,7 +106,7 @@ def type_invalid(path: str, value: object, detail: str) -> FieldError:
 
 
 def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldError:
-    """Return the error of a value that is not among the supported ones, in the given order."""
+    """Return the error for a value that is not among the supported ones, in their order."""
     names = ", ".join(go_value(each) for each in supported)
     return FieldError(
         NOT_SUPPORTED, path, _body(NOT_SUPPORTED, value, names and f"supported values: {names}")
@@ -114,7 +114,7 @@ def not_supported(path: str, value: object, supported: Iterable[str]) -> FieldEr
 
 
 def duplicate(path: str, value: object) -> FieldError:
-    """Return the error of a value that stands twice in a list that allows it once."""
+    """Return the error for a duplicate value in a list."""
     return FieldError(DUPLICATE, path, _body(DUPLICATE, value, ""))
 
 
@@ -129,7 +129,7 @@ def forbidden(path: str, detail: str) -> FieldError:
 
 
 def too_long(path: str, max_bytes: int) -> FieldError:
-    """Return the error of a text of more than `max_bytes` bytes; negative says no number."""
+    """Return the error of a text of more than `max_bytes` bytes; negative omits the number."""
     return FieldError(TOO_LONG, path, _body(TOO_LONG, OMITTED, _limit(max_bytes, "byte")))
 
 

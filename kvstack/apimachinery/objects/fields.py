@@ -23,7 +23,7 @@ _CACHED_TEXT_MAX: Final = 1024
 
 
 class FieldSelectorError(ValueError):
-    """A text that is no field selector, or not of this kind; the message is upstream's."""
+    """The text is not a field selector, or not of this kind; the message is upstream's."""
 
 
 class Requirement(NamedTuple):
@@ -31,17 +31,17 @@ class Requirement(NamedTuple):
 
     field: str
     is_equal: bool
-    """Whether the field must have the value, else it must not."""
+    """True: the field must have the value; False: it must not."""
     value: str
 
     @override
     def __str__(self) -> str:
-        """Return the requirement as it stands in a query."""
+        """Return the requirement in the syntax of a query."""
         return f"{self.field}{'=' if self.is_equal else '!='}{escape(self.value)}"
 
 
 class FieldSelector:
-    """Requirements that must all hold, and the function that tells."""
+    """Requirements that must all hold, and the compiled match function."""
 
     __slots__ = ("matches", "requirements")
 
@@ -52,7 +52,7 @@ class FieldSelector:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches whatever fields."""
+        """Whether it matches all fields."""
         return not self.requirements
 
     @override
@@ -67,7 +67,7 @@ class FieldSelector:
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Tell whether the requirements are equal, one by one."""
+        """Return whether the requirements are equal, one by one."""
         return isinstance(other, FieldSelector) and self.requirements == other.requirements
 
     @override
@@ -89,7 +89,7 @@ def parse(text: str) -> FieldSelector:
 
 
 def escape(value: str) -> str:
-    """Return a value as it stands in a query."""
+    """Return a value in the syntax of a query."""
     return value.replace("\\", "\\\\").replace(",", "\\,").replace("=", "\\=")
 
 

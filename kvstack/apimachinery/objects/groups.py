@@ -1,4 +1,4 @@
-"""Names of groups, versions, kinds and resources, printed as they stand in messages.
+"""Names of groups, versions, kinds and resources, printed as in messages.
 
 str(GroupResource("apps", "deployments"))            → deployments.apps
 str(GroupKind("", "Pod"))                            → Pod

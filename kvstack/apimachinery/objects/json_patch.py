@@ -55,7 +55,7 @@ class JsonPatchError(ValueError):
 def parse(data: bytes, *, is_strict: bool = True) -> tuple[Patch, list[str]]:
     """Return the operations of a text, and what strict reading finds; raises ApiError.
 
-    is_strict: whether unknown members and members that stand twice are looked for, and all members
+    is_strict: whether unknown and repeated members are reported, and all members
     must be of the right type.
     """
     prefix = "error decoding patch: " if is_strict else ""
@@ -77,7 +77,7 @@ def parse(data: bytes, *, is_strict: bool = True) -> tuple[Patch, list[str]]:
 
 
 def apply(document: Json, patch: Patch) -> Json:
-    """Return the patched document; the one given stays as it is; raises JsonPatchError."""
+    """Return the patched document; the argument is unchanged; raises JsonPatchError."""
     application = _Application(copied(document))
     try:
         for operation in patch:
@@ -109,12 +109,12 @@ def _check_texts(patch: Patch, prefix: str) -> None:
                 raise _wrong_type(prefix, value, f"struct field jsonPatchOp.{name} of type string")
 
 
-def _wrong_type(prefix: str, value: Json, place: str) -> Exception:
-    return bad_request(f"{prefix}json: cannot unmarshal {type_word(value)} into Go {place}")
+def _wrong_type(prefix: str, value: Json, position: str) -> Exception:
+    return bad_request(f"{prefix}json: cannot unmarshal {type_word(value)} into Go {position}")
 
 
 def _findings(patch: Patch) -> list[str]:
-    """Return what is said of members that an operation does not have, or has twice."""
+    """Return the errors for unknown and repeated members of an operation."""
     findings: dict[str, None] = {}
     for position, operation in enumerate(patch):
         seen: set[str] = set()
@@ -155,14 +155,14 @@ class _Application:
         return self._root
 
     def add(self, operation: Operation) -> None:
-        path = _path(operation, "add operation failed to decode path", is_told=False)
+        path = _path(operation, "add operation failed to decode path", has_reason=False)
         container, name = self._find(
             path, f'add operation does not apply: doc is missing path: "{path}": missing value'
         )
         _insert(container, name, copied(operation.get("value")), f"error in add for path: '{path}'")
 
     def remove(self, operation: Operation) -> None:
-        path = _path(operation, "remove operation failed to decode path", is_told=False)
+        path = _path(operation, "remove operation failed to decode path", has_reason=False)
         container, name = self._find(
             path, f'remove operation does not apply: doc is missing path: "{path}": missing value'
         )
@@ -205,7 +205,7 @@ class _Application:
             " missing value",
         )  # fmt: skip
         value = _get(container, name, f"error in copy for from: '{source}'")
-        path = _path(operation, "copy operation failed to decode path", is_told=False)
+        path = _path(operation, "copy operation failed to decode path", has_reason=False)
         container, name = self._find(path, _missing_destination("copy", path))
         if value is not None:
             self._count_copied(value)
@@ -278,13 +278,13 @@ def _too_deep() -> JsonPatchError:
     return JsonPatchError(f"exceeded max depth of {DEPTH_MAX}")
 
 
-def _path(operation: Operation, failure: str, *, is_told: bool = True) -> str:
-    """Return the path of an operation; some say why it has none, some do not."""
+def _path(operation: Operation, failure: str, *, has_reason: bool = True) -> str:
+    """Return the path of an operation; has_reason: the error has the reason why there is none."""
     path = operation.get("path")
     if isinstance(path, str):
         return path
     reason = _NO_PATH if path is None else _NO_TEXT.format(type_word(path))
-    raise JsonPatchError(f"{failure}: {reason if is_told else 'missing value'}")
+    raise JsonPatchError(f"{failure}: {reason if has_reason else 'missing value'}")
 
 
 def _from(operation: Operation, kind: str) -> str:

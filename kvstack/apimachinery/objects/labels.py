@@ -67,7 +67,7 @@ _CACHED_TEXT_MAX: Final = 1024
 
 
 class SelectorError(ValueError):
-    """A text or object that is no selector; the message is upstream's."""
+    """The text or object is not a selector; the message is upstream's."""
 
 
 class Requirement(NamedTuple):
@@ -79,7 +79,7 @@ class Requirement(NamedTuple):
 
     @override
     def __str__(self) -> str:
-        """Return the requirement as it stands in a query."""
+        """Return the requirement in the syntax of a query."""
         if self.operator == EXISTS:
             return self.key
         if self.operator == DOES_NOT_EXIST:
@@ -91,7 +91,7 @@ class Requirement(NamedTuple):
 
 
 class Selector:
-    """Requirements that must all hold, and the function that tells."""
+    """Requirements that must all hold, and the compiled match function."""
 
     __slots__ = ("matches", "requirements")
 
@@ -102,7 +102,7 @@ class Selector:
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches whatever labels."""
+        """Whether it matches all labels."""
         return not self.requirements and self is not NOTHING
 
     @override
@@ -117,7 +117,7 @@ class Selector:
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Tell whether the requirements are equal, one by one."""
+        """Return whether the requirements are equal, one by one."""
         if self is NOTHING or other is NOTHING:
             return self is other
         return isinstance(other, Selector) and self.requirements == other.requirements
@@ -128,7 +128,7 @@ class Selector:
         return hash(self.requirements)
 
     def exact_value(self, label: str) -> str | None:
-        """Return the one value that an object's label must have; None if there is no such."""
+        """Return the only value that an object's label may have; None if there is no single one."""
         for requirement in self.requirements:
             if requirement.key == label:
                 is_exact = requirement.operator in _POSITIVE and len(requirement.values) == 1
@@ -253,7 +253,7 @@ def validate_expressions(
 
 
 def has_invalid_value(selector: Mapping[str, Any] | None) -> bool:
-    """Tell whether an expression of a LabelSelector has a value no label can have."""
+    """Return whether an expression of a LabelSelector has a value no label can have."""
     return any(
         check_label_value(value)
         for expression in (selector or {}).get("matchExpressions") or ()

@@ -2,8 +2,8 @@
 
     apply({"a": 1, "b": {"c": 2}}, {"a": None, "b": {"d": 3}})   → {"b": {"c": 2, "d": 3}}
 
-Two things differ from the RFC: a patch that is no object is refused, and nulls within a list stay
-only if the list takes the place of an object, else members that are null are dropped from the
+Two things differ from the RFC: a patch that is not an object is refused, and nulls within a list
+stay only if the list takes the place of an object, else members that are null are dropped from the
 objects in it. Objects that the patch touches come out with their members sorted, all others as they
 were.
 """
@@ -27,7 +27,7 @@ from kvstack.apimachinery.objects.text.json_text import parse as parse_json
 def parse(data: bytes, *, is_strict: bool = True) -> tuple[Json, list[str]]:
     """Return the patch of a text, and what strict reading finds; raises ApiError.
 
-    is_strict: whether members that stand twice are looked for; then a list is refused here, else it
+    is_strict: whether repeated members are reported; then a list is refused here, else it
     takes the place of the object.
     """
     try:

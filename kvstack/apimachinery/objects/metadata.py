@@ -39,11 +39,11 @@ MANAGER_BYTES_MAX: Final = 128
 SUBRESOURCE_BYTES_MAX: Final = 256
 
 SUFFIX_CHARACTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
-"""What a generated suffix is made of: no vowels, so no words."""
+"""The characters of a generated suffix: no vowels, so no words."""
 SUFFIX_LENGTH: Final = 5
 GENERATED_PREFIX_MAX: Final = 58
 GENERATE_ATTEMPTS: Final = 8
-"""How many names are tried before a create with generateName gives up."""
+"""Attempts to find a free name for a create with generateName."""
 
 ORPHAN_FINALIZER: Final = "orphan"
 FOREGROUND_FINALIZER: Final = "foregroundDeletion"
@@ -144,21 +144,21 @@ def keep_system_fields(meta: Meta, old: Meta) -> None:
 
 
 def drop_duplicate_owners(meta: Meta, *, is_after_admission: bool = False) -> list[str]:
-    """Drop owner references that stand there already; return the warning about it, if any."""
+    """Drop duplicate owner references; return the warning about them, if any."""
     references: Sequence[Mapping[str, Any]] = meta.get("ownerReferences") or ()
     if len(references) < 2:
         return []
-    kept: dict[bytes, Mapping[str, Any]] = {}
+    unique: dict[bytes, Mapping[str, Any]] = {}
     dropped: list[str] = []
     for reference in references:
         key = orjson.dumps(reference, option=orjson.OPT_SORT_KEYS)
-        if key in kept:
+        if key in unique:
             dropped.append(reference.get("uid") or "")
         else:
-            kept[key] = reference
+            unique[key] = reference
     if not dropped:
         return []
-    meta["ownerReferences"] = list(kept.values())
+    meta["ownerReferences"] = list(unique.values())
     when = " after mutating admission happens" if is_after_admission else ""
     return [_DUPLICATE_OWNERS.format(when=when, uids=", ".join(dropped))]
 
@@ -232,7 +232,7 @@ def validate_annotations(path: str, annotations: Mapping[str, str]) -> list[Fiel
 def validate_owner_references(
     path: str, references: Sequence[Mapping[str, Any]]
 ) -> list[FieldError]:
-    """Return what is wrong with owner references; whether the owners exist is not asked.
+    """Return the errors of owner references; the existence of owners is not checked.
 
     Each controller beyond the first is told of with the whole list, so only some are.
     """
@@ -300,7 +300,7 @@ def validate_managed_fields(path: str, entries: Sequence[Mapping[str, Any]]) -> 
 
 
 def _is_good_entry(entry: Mapping[str, Any]) -> bool:
-    """Tell whether an entry surely has nothing wrong, as those that were made here."""
+    """Return whether an entry surely has nothing wrong, as those that were made here."""
     manager: str = entry.get("manager") or ""
     return (
         entry.get("fieldsType") == "FieldsV1"
@@ -378,7 +378,7 @@ def _group_version(api_version: str) -> GroupVersion:
 
 
 def _printed_owner(reference: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a reference as Go prints it: its texts always, its flags if given."""
+    """Return a reference as Go prints it: its texts always, its flags if set."""
     printed: dict[str, Any] = {name: reference.get(name) or "" for name in _OWNER_FIELDS}
     for name in ("controller", "blockOwnerDeletion"):
         if reference.get(name) is not None:

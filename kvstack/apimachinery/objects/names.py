@@ -1,4 +1,4 @@
-"""The formats of names, keys and small texts, with what is wrong told in Kubernetes' words.
+"""The formats of names, keys and small texts, with Kubernetes' error texts.
 
     check_dns_label("a.b")      → ["must not contain dots"]
     check_label_key("app")      → []

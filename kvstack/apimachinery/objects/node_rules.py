@@ -1,4 +1,4 @@
-"""Which nodes a pod may be on, one node at a time: selectors, required affinity, taints. Pure."""
+"""Whether a node allows a pod: node selectors, required affinity, taints."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
@@ -20,7 +20,7 @@ _OPERATORS: Final = {
 
 
 def selects(spec: Object, node: Object) -> bool:
-    """Whether a pod's nodeSelector and its required affinity allow a node."""
+    """Return whether a pod's nodeSelector and its required affinity allow a node."""
     wanted: Mapping[str, str] = spec.get("nodeSelector") or {}
     if not wanted.items() <= (node["metadata"].get("labels") or {}).items():
         return False
@@ -38,7 +38,7 @@ def untolerated(spec: Object, node: Object) -> set[str]:
 
 
 def _matches(term: Object, node: Object) -> bool:
-    """Whether a term of a node selector matches; an empty one, or one in error, does not."""
+    """Return whether a term of a node selector matches; an empty or invalid one does not."""
     expressions = term.get("matchExpressions") or ()
     fields = term.get("matchFields") or ()
     if not expressions and not fields:

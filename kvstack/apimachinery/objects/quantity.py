@@ -50,7 +50,7 @@ _BINARY_NAMES: Final = {exponent: suffix for suffix, exponent in _BINARY_SUFFIXE
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity; the message is upstream's."""
+    """The text is not a quantity; the message is upstream's."""
 
 
 _BAD_FORM: Final = (
@@ -61,7 +61,7 @@ _BAD_SUFFIX: Final = "unable to parse quantity's suffix"
 
 
 class Quantity:
-    """An exact number and how it is written; never changes."""
+    """An exact number and its format; immutable."""
 
     __slots__ = ("_text", "form", "is_large", "scale", "unscaled")
 
@@ -95,7 +95,7 @@ class Quantity:
 
     @override
     def __eq__(self, other: object) -> bool:
-        """Tell whether the numbers are equal, however they are written."""
+        """Return whether the numbers are equal, however they are written."""
         return isinstance(other, Quantity) and compare(self, other) == 0
 
     @override
@@ -104,19 +104,19 @@ class Quantity:
         return hash(_reduced(self.unscaled, self.scale, 10))
 
     def __lt__(self, other: "Quantity") -> bool:
-        """Tell whether this number is smaller."""
+        """Return whether this number is smaller."""
         return compare(self, other) < 0
 
     def __le__(self, other: "Quantity") -> bool:
-        """Tell whether this number is not larger."""
+        """Return whether this number is not larger."""
         return compare(self, other) <= 0
 
     def __gt__(self, other: "Quantity") -> bool:
-        """Tell whether this number is larger."""
+        """Return whether this number is larger."""
         return compare(self, other) > 0
 
     def __ge__(self, other: "Quantity") -> bool:
-        """Tell whether this number is not smaller."""
+        """Return whether this number is not smaller."""
         return compare(self, other) >= 0
 
     def __add__(self, other: "Quantity") -> "Quantity":
@@ -185,7 +185,7 @@ class Quantity:
         return Quantity(rounded, scale, self.form, is_large=self.is_large)
 
     def is_whole(self) -> bool:
-        """Tell whether the number has no fraction."""
+        """Return whether the number has no fraction."""
         return self.scale >= 0 or _divide_away(self.unscaled, -self.scale)[1]
 
 
@@ -210,7 +210,7 @@ def compare(left: Quantity, right: Quantity) -> int:
         return (left.unscaled > right.unscaled) - (left.unscaled < right.unscaled)
     if left.sign != right.sign or left.sign == 0:
         return (left.sign > right.sign) - (left.sign < right.sign)
-    # Numbers of very different size are told apart without writing out their zeros.
+    # Numbers of very different size are compared without writing out their zeros.
     distance = _digits(left.unscaled) + left.scale - _digits(right.unscaled) - right.scale
     if abs(distance) > 2:
         return left.sign if distance > 0 else -left.sign

@@ -1,4 +1,4 @@
-"""What a request is about, as authorizers, audit, metrics and error texts see it.
+"""The subject of a request, for authorizers, audit, metrics and error texts.
 
     request_info("GET", "/api/v1/namespaces/a/pods/web/log")
     → verb get, group "", version v1, namespace a, resource pods, name web, subresource log
@@ -6,8 +6,8 @@
     request_info("GET", "/apis/apps/v1/deployments", "watch=1&fieldSelector=metadata.name%3Dweb")
     → verb watch, name web
 
-A path with fewer than three parts, or below another root than /api and /apis, is no resource: its
-verb is the method in lower case. Whether a resource is served is not asked here.
+A path with fewer than three parts, or below another root than /api and /apis, is not a resource:
+its verb is the method in lower case. Whether a resource is served is not asked here.
 
 `path` is taken with its escapes undone, and the query as it was sent. What depends on the path
 alone is remembered.
@@ -39,7 +39,7 @@ _NAMESPACE_SUBRESOURCES: Final = frozenset(("status", "finalize"))
 _FALSE: Final = frozenset(("false", "0"))
 _CACHED_PATH_MAX: Final = 512
 _CACHED_PATHS: Final = 64
-"""Whoever routes requests remembers more; these are paths that are asked with many queries."""
+"""Cached paths, which are requested with many queries; the router caches more."""
 
 
 class RequestInfoError(ValueError):
@@ -47,7 +47,7 @@ class RequestInfoError(ValueError):
 
 
 class RequestInfo:
-    """What a request is about; never changed."""
+    """The subject of a request; immutable."""
 
     __slots__ = (
         "api_prefix",
@@ -67,7 +67,7 @@ class RequestInfo:
     )
 
     def __init__(self, path: str, verb: str) -> None:
-        """Make that of a path that is no resource."""
+        """Create the info of a non-resource path."""
         self.path: str = path
         self.verb: str = verb
         """get, list, watch, create, update, patch, delete, deletecollection, proxy; empty for a
@@ -80,12 +80,12 @@ class RequestInfo:
         self.namespace: str = ""
         self.resource: str = ""
         self.name: str = ""
-        """Of the path, or what a field selector asks `metadata.name` to be."""
+        """The name in the path, or the one that a field selector requires of `metadata.name`."""
         self.subresource: str = ""
         self.parts: tuple[str, ...] = ()
-        """Of the path, from the resource on."""
+        """The parts of the path, from the resource on."""
         self.verb_is_in_path: bool = False
-        """Whether it is /api/v1/watch/… or /api/v1/proxy/…"""
+        """Whether the path is /api/v1/watch/… or /api/v1/proxy/…"""
         self.field_selector: str = ""
         """As it was sent; of list, watch and deletecollection only."""
         self.label_selector: str = ""
@@ -93,17 +93,17 @@ class RequestInfo:
 
 def parse_query(text: str) -> Query:
     """Return the parameters of a query; what cannot be read as a pair is left out."""
-    found: Query = {}
+    query: Query = {}
     if text:
         if ";" in text:
             text = "&".join(each for each in text.split("&") if ";" not in each)
         try:
             pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX)
         except ValueError:
-            return found
+            return query
         for name, value in pairs:
-            found.setdefault(name, []).append(value)
-    return found
+            query.setdefault(name, []).append(value)
+    return query
 
 
 def request_info(method: str, path: str, query: Query | None = None) -> RequestInfo:

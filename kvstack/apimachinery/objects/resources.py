@@ -3,8 +3,8 @@
     add({"cpu": "500m"}, {"cpu": "1", "memory": "1Gi"})   → {"cpu": "1500m", "memory": "1Gi"}
     exceeds({"cpu": "2"}, {"cpu": "1"})                    → ["cpu"]
 
-Values are texts of quantities and are given back as canonical texts, in the order of the first
-list and then of the second. Whoever computes with the same lists often keeps `Quantity` objects.
+Values are texts of quantities and are returned as canonical texts, in the order of the first
+list and then of the second. Code that often computes with the same lists keeps `Quantity` objects.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -49,7 +49,7 @@ def exceeds(used: ResourceList, hard: ResourceList) -> list[str]:
 
 
 def equal(left: ResourceList, right: ResourceList) -> bool:
-    """Tell whether both lists have the same resources with equal numbers."""
+    """Return whether both lists have the same resources with equal numbers."""
     return left.keys() == right.keys() and all(
         compare(parse(value), parse(right[name])) == 0 for name, value in left.items()
     )
@@ -67,7 +67,7 @@ def negative(resources: ResourceList) -> list[str]:
 
 
 def is_zero(resources: ResourceList) -> bool:
-    """Tell whether no value of the list is other than zero."""
+    """Return whether no value of the list is other than zero."""
     return all(parse(value).sign == 0 for value in resources.values())
 
 

@@ -45,7 +45,7 @@ GENERIC_MESSAGES: Final = {
         " processing the request",
     ),
 }
-"""Of codes that are answered without telling more: the reason and the message."""
+"""Reasons and messages of codes that are answered without details."""
 
 
 class ApiError(Exception):
@@ -64,18 +64,18 @@ class ApiError(Exception):
 
     @property
     def reason(self) -> str:
-        """The reason; empty if there is none."""
+        """The reason, or empty."""
         reason: str = self.status.get("reason", "")
         return reason
 
     @property
     def is_not_found(self) -> bool:
-        """Whether there is no such object, or nobody serves its kind: code 404."""
+        """Whether the object does not exist, or its kind is not served: code 404."""
         return self.code == HTTPStatus.NOT_FOUND
 
     @property
     def is_conflict(self) -> bool:
-        """Whether another one was first: code 409, reasons Conflict and AlreadyExists."""
+        """Whether another write was first: code 409, reasons Conflict and AlreadyExists."""
         return self.code == HTTPStatus.CONFLICT
 
     @property
@@ -138,7 +138,7 @@ def unauthorized(message: str = "Unauthorized") -> ApiError:
 
 
 def forbidden(resource: GroupResource, name: str, message: str) -> ApiError:
-    """Return 403 Forbidden, as admission says it."""
+    """Return 403 Forbidden with admission's text."""
     if not resource.resource and not resource.group:
         text = f"forbidden: {message}"
     else:
@@ -156,7 +156,7 @@ def access_denied(
     namespace: str = "",
     reason: str = "",
 ) -> ApiError:
-    """Return 403 Forbidden, as authorization says it of a resource."""
+    """Return 403 Forbidden with authorization's text for a resource."""
     full = f"{resource.resource}/{subresource}" if subresource else resource.resource
     place = f"in the namespace {quote(namespace)}" if namespace else "at the cluster scope"
     text = (
@@ -167,7 +167,7 @@ def access_denied(
 
 
 def path_denied(user: str, verb: str, path: str, reason: str = "") -> ApiError:
-    """Return 403 Forbidden, as authorization says it of a path that is no resource."""
+    """Return 403 Forbidden with authorization's text for a non-resource path."""
     text = f"User {quote(user)} cannot {verb} path {quote(path)}"
     return forbidden(GroupResource("", ""), "", _with_reason(text, reason))
 
@@ -178,7 +178,7 @@ def not_found(resource: GroupResource, name: str) -> ApiError:
 
 
 def generic(code: int) -> ApiError:
-    """Return an error that says no more than its code does."""
+    """Return an error without details beyond its code."""
     reason, message = GENERIC_MESSAGES[code]
     return failure(code, reason, message, {})
 
@@ -288,13 +288,13 @@ def timeout(message: str, retry_after: int = 0) -> ApiError:
     return failure(504, "Timeout", f"Timeout: {message}", {"retryAfterSeconds": retry_after})
 
 
-def too_large_resource_version(wanted: int, current: int, retry_after: int = 1) -> ApiError:
+def too_large_resource_version(requested: int, current: int, retry_after: int = 1) -> ApiError:
     """Return 504 Timeout of a read that waited for a revision that did not come."""
     cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
     return failure(
         504,
         "Timeout",
-        f"Timeout: Too large resource version: {wanted}, current: {current}",
+        f"Timeout: Too large resource version: {requested}, current: {current}",
         {"causes": [cause], "retryAfterSeconds": retry_after},
     )
 

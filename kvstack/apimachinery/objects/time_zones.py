@@ -115,7 +115,7 @@ _BY_AREA: Final = {
         Mountain Pacific Samoa
     """,
 }
-"""What follows the area and a slash; those under "" have no area."""
+"""The names after the area and a slash; those under "" have no area."""
 
 NAMES: Final = frozenset(
     f"{area}/{name}" if area else name

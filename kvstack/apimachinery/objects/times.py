@@ -4,8 +4,8 @@
     canonical_time("0001-01-01T00:00:00Z")         → None: Go's zero time is written as null
     human_duration(200)                            → "3m20s"
 
-A moment is a pair of seconds since 1970 and nanoseconds. What texts are taken, and what is said of
-others, is as Go's time.Parse has it. Which time it is now, callers must know.
+A moment is a pair of seconds since 1970 and nanoseconds. The accepted texts and the errors are
+those of Go's time.Parse. The current time is an argument.
 """
 
 from datetime import datetime
@@ -37,7 +37,7 @@ _FIELDS: Final = (
 
 
 class TimeError(ValueError):
-    """A text that is no time; the message is Go's."""
+    """The text is not a time; the message is Go's."""
 
 
 class Moment(NamedTuple):
@@ -150,7 +150,7 @@ def _write_time(text: str) -> str | None:
 
 
 def _is_plain_micro(text: str) -> bool:
-    """Tell whether a text is a time with six digits as it would be written."""
+    """Return whether a text is a time with six digits as it would be written."""
     if not (len(text) == 27 and text[19] == "." and text[26] == "Z" and _is_digits(text[20:26])):
         return False
     whole = f"{text[:19]}Z"

@@ -5,7 +5,7 @@
 
     check = watched(live, "the stored object")
     …
-    check()                                   raises ChangedError if somebody changed it
+    check()                                   raises ChangedError if it was changed
 
 Objects are plain dicts and lists, and copies of an object share their inner parts: whoever changes
 such a part changes what is stored, kept in a cache or compared with later. The check writes a value
@@ -28,11 +28,11 @@ VARIABLE: Final = "KVSTACK_CHECK_UNCHANGED"
 IS_CHECKED: Final = bool(os.environ.get(VARIABLE))
 
 found: Final[list[str]] = []
-"""What was found in this process; tests fail if it is not empty, whoever caught the error."""
+"""The changes detected in this process; tests fail if it is not empty."""
 
 
 class ChangedError(AssertionError):
-    """A value was changed that may not be; the text says which and where."""
+    """A shared value was changed; the text names it and the path."""
 
 
 def keeps(*positions: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -60,7 +60,9 @@ def checking(function: Callable[P, R], *positions: int) -> Callable[P, R]:
     return checked
 
 
-def watched(value: object, what: str, *, is_checked: bool = IS_CHECKED) -> Callable[[], None]:
+def watched(
+    value: object, description: str, *, is_checked: bool = IS_CHECKED
+) -> Callable[[], None]:
     """Return a function that raises ChangedError if a value is another by then."""
     if not is_checked:
         return _nothing
@@ -69,7 +71,7 @@ def watched(value: object, what: str, *, is_checked: bool = IS_CHECKED) -> Calla
     def check() -> None:
         after = written(value)
         if after != before:
-            text = f"{what} was changed: {_difference(before, after)}"
+            text = f"{description} was changed: {_difference(before, after)}"
             found.append(text)
             raise ChangedError(text)
 

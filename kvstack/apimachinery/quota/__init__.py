@@ -1,1 +1,1 @@
-"""What quotas count: which objects are in their scopes, and what each uses."""
+"""The rules of quotas: the objects in a scope, and the usage of each object."""

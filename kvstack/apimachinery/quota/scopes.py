@@ -35,12 +35,12 @@ def scopes_of(quota: Obj) -> list[Scope]:
 
 
 def is_in_none(_scope: Scope, _obj: Obj) -> bool:
-    """Tell that an object without scopes is in none."""
+    """Return False: an object without scopes is in none."""
     return False
 
 
 def is_pod_in(scope: Scope, pod: Obj) -> bool:
-    """Tell whether a pod is in a scope."""
+    """Return whether a pod is in a scope."""
     name, spec = scope.get("scopeName"), pod.get("spec") or {}
     if name in {"Terminating", "NotTerminating"}:
         return is_terminating(pod) is (name == "Terminating")
@@ -55,14 +55,14 @@ def is_pod_in(scope: Scope, pod: Obj) -> bool:
 
 
 def is_claim_in(scope: Scope, claim: Obj) -> bool:
-    """Tell whether a claim is in a scope."""
+    """Return whether a claim is in a scope."""
     if scope.get("scopeName") != _ATTRIBUTES_CLASS:
         return False
     return _selects(scope, attributes_classes(claim))
 
 
 def is_terminating(pod: Obj) -> bool:
-    """Tell whether a pod ends by itself."""
+    """Return whether a pod has a deadline (scope Terminating)."""
     seconds = (pod.get("spec") or {}).get("activeDeadlineSeconds")
     return seconds is not None and seconds >= 0
 

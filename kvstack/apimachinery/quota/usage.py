@@ -1,4 +1,4 @@
-"""What one object uses of the resources that quotas limit.
+"""The usage of one object in the resources that quotas limit.
 
     measure_of(GroupResource("", "services")).usage(service, now)
     → {"services": "1", "count/services": "1", "services.nodeports": "2", …}
@@ -74,7 +74,7 @@ def _no_demands(_names: Iterable[str], _obj: Obj) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """How one resource is measured."""
+    """The function that measures one resource."""
 
     names: Callable[[Sequence[str]], list[str]]
     """Return those of a quota's names that it is about."""
@@ -154,22 +154,22 @@ def _demands_of_pod(names: Iterable[str], pod: Obj) -> str:
     """Return what a quota of cpu or memory makes every container say."""
     demanded = _DEMANDED.intersection(names)
     spec = pod.get("spec") or {}
-    if not demanded or _says_for_all(spec):
+    if not demanded or _covers_all(spec):
         return ""
     missing: dict[str, set[str]] = {}
     for member in ("containers", "initContainers"):
         for container in spec.get(member) or ():
             said = container.get("resources") or {}
-            there = _said(said)
+            there = _resource_names(said)
             for name in demanded - there:
                 missing.setdefault(name, set()).add(container.get("name", ""))
     if not missing:
         return ""
-    told = (f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
-    return f"must specify {'; '.join(told)}"
+    texts = (f"{name} for: {','.join(sorted(missing[name]))}" for name in sorted(missing))
+    return f"must specify {'; '.join(texts)}"
 
 
-def _said(resources_of_container: Obj) -> set[str]:
+def _resource_names(resources_of_container: Obj) -> set[str]:
     requests = (resources_of_container.get(REQUESTS) or {}).keys()
     limits = (resources_of_container.get(LIMITS) or {}).keys()
     return {*requests, *(f"{REQUESTS}.{name}" for name in requests)} | {
@@ -177,7 +177,7 @@ def _said(resources_of_container: Obj) -> set[str]:
     }
 
 
-def _says_for_all(spec: Obj) -> bool:
+def _covers_all(spec: Obj) -> bool:
     of_pod = spec.get("resources") or {}
     names = (of_pod.get(REQUESTS) or {}).keys() | (of_pod.get(LIMITS) or {}).keys()
     return any(each in {"cpu", "memory"} or each.startswith(HUGE_PAGES_PREFIX) for each in names)

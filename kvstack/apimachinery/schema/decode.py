@@ -13,7 +13,7 @@ fields are dropped, zero values that Go leaves out are gone and those it always 
 (`"strategy":{}`, `"containers":null`), fields are in the order of the structs. Defaults of kinds
 come after that.
 
-Until Go writes, it tells a list or map that was given empty from an absent one: `decode_as_given`
+Before Go writes, it distinguishes an empty list or map from an absent one: `decode_as_given`
 keeps those that it would not write, and `without_empty` takes them out.
 """
 
@@ -47,7 +47,7 @@ class DecodedWithEmpty(NamedTuple):
     unknown: list[str]
     """As in Decoded."""
     has_empty: bool
-    """Whether there are any that Go would not write."""
+    """Whether there are empty values that Go would not write."""
 
 
 def decode(value: object, type_: Type) -> Decoded:
@@ -67,13 +67,13 @@ def decode_as_given(value: object, type_: Type) -> DecodedWithEmpty:
         return DecodedWithEmpty(obj, [], False)
     has_empty = False
     unknown: dict[str, None] = {}
-    for each in findings:
-        if each.kind is EMPTY:
+    for finding in findings:
+        if finding.kind is EMPTY:
             has_empty = True
-        elif each.kind is UNKNOWN:
-            unknown[each.message] = None
+        elif finding.kind is UNKNOWN:
+            unknown[finding.message] = None
         else:
-            raise DecodeError(each.message)
+            raise DecodeError(finding.message)
     return DecodedWithEmpty(obj, list(unknown)[:UNKNOWN_MAX], has_empty)
 
 

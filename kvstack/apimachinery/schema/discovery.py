@@ -1,6 +1,6 @@
-"""Discovery documents: what groups, versions and resources there are.
+"""Discovery documents: the list of groups, versions and resources.
 
-    /api                 api_versions       or aggregated, if the client asks for it
+    /api                 api_versions       or aggregated, if the client requests it
     /apis                group_list         or aggregated
     /apis/{group}        group_document
     /api/v1, /apis/{group}/{version}   resource_list
@@ -30,9 +30,9 @@ class Version(NamedTuple):
     name: str
     rows: Sequence[Resource]
     freshness: str = CURRENT
-    """STALE: an aggregated server did not answer, and this is what it last said."""
-    told: Sequence[Document] = ()
-    """Of an aggregated server: its resources, as it tells them."""
+    """STALE: an aggregated server did not answer, so this is its last answer."""
+    aggregated: Sequence[Document] = ()
+    """For an aggregated server: the resources that it returned."""
 
 
 class Group(NamedTuple):
@@ -69,7 +69,7 @@ def with_remotes(
     remotes: Iterable[RemoteVersion],
     priority: Callable[[str, str], tuple[int, int]],
 ) -> list[Group]:
-    """Return groups with those of aggregated servers at their places.
+    """Return groups with those of aggregated servers in the order of their priorities.
 
     priority: returns those of what this server serves itself, by group and version; higher is
     earlier.
@@ -107,7 +107,7 @@ def _position(
 
 
 _FIRST: Final = 1 << 30
-"""The priority of the core group, which stands alone."""
+"""The priority of the core group."""
 
 
 def api_versions(server_address: str) -> Document:
@@ -141,7 +141,7 @@ def resource_list(group: str, version: Version) -> Document:
 
 
 def aggregated(groups: Iterable[Group]) -> Document:
-    """Return all of the given groups in one document, as `apidiscovery.k8s.io/v2` has it."""
+    """Return all of these groups in one document, in the form of `apidiscovery.k8s.io/v2`."""
     return {
         "kind": "APIGroupDiscoveryList",
         "apiVersion": "apidiscovery.k8s.io/v2",
@@ -222,12 +222,12 @@ def _aggregated_group(group: Group) -> Document:
 
 
 def _aggregated_resources(version: Version) -> Document:
-    found = [*map(_aggregated_resource, version.rows), *version.told]
+    found = [*map(_aggregated_resource, version.rows), *version.aggregated]
     return {"resources": found} if found or version.freshness == CURRENT else {}
 
 
 def _aggregated_resource(row: Resource) -> Document:
-    found = {
+    document = {
         "resource": row.name,
         "responseKind": _response_kind(row.kind, row),
         "scope": "Namespaced" if row.is_namespaced else "Cluster",
@@ -237,8 +237,8 @@ def _aggregated_resource(row: Resource) -> Document:
     }
     if row.subresources:
         below = row.subresources.values()
-        found["subresources"] = [_aggregated_subresource(each, row) for each in below]
-    return found
+        document["subresources"] = [_aggregated_subresource(each, row) for each in below]
+    return document
 
 
 def _aggregated_subresource(subresource: Subresource, row: Resource) -> Document:

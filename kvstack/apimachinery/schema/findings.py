@@ -1,4 +1,4 @@
-"""What decoding finds wrong, and where.
+"""The findings of decoding: faults and their paths.
 
 Go has two notions of where: the strict path with indices and keys (`spec.containers[0].x`), and the
 stack of field names with the struct that holds the last of them, which its type errors print
@@ -38,7 +38,7 @@ class Finding:
 
     @property
     def message(self) -> str:
-        """What Go says."""
+        """The text of Go's decoder."""
         if self.kind == UNKNOWN:
             return f"unknown field {quote(self.path)}"
         if self.kind == ERROR:
@@ -89,5 +89,5 @@ def kind_of(value: object) -> str:
 
 
 def literal(value: object) -> str:
-    """Return how a number stood in the text, as far as that is known."""
+    """Return a number as it was written in the text, if that is known."""
     return repr(value) if isinstance(value, float) else str(value)

@@ -106,7 +106,7 @@ def _holder(value: Value, schema: Type, declared: list[list[str]], package: str)
 
 
 def _outside(value: Value, type_: Type | None, name: str) -> Value:
-    """Return a value of a type that is no internal one."""
+    """Return a value of a type without an internal version."""
     if value is not None:
         is_struct = type_ is not None and type_.shape is Shape.STRUCT
         return without_empty(value, type_) if type_ is not None and is_struct else value

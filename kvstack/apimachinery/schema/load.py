@@ -1,7 +1,7 @@
 """Loading the table from the data file of the package.
 
 The file (see `generate/compiler.py` for its form) is read at once; types and rows are built from
-its arrays when they are asked for.
+its arrays at their first use.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def built_in_types() -> Mapping[str, Type]:
 
 @cache
 def built_in_type(kind: Kind) -> Type:
-    """Return the type of a built-in kind of objects or bodies; KeyError: there is none."""
+    """Return the type of a built-in kind of objects or bodies; KeyError for an unknown kind."""
     found = _built_in().table().type_of(kind)
     if found is None:
         raise KeyError(kind)
@@ -66,7 +66,7 @@ def enum_values(name: str, field: str) -> tuple[str, ...]:
     while type_.element is not None:
         type_ = type_.element
     if not type_.enum:
-        raise ValueError(f"{name}: the field {field} is no enumeration")
+        raise ValueError(f"{name}: the field {field} is not an enumeration")
     return type_.enum
 
 

@@ -1,4 +1,4 @@
-"""Objects whose text has a member twice: what Go's decoder makes of them, and what it says.
+"""Objects whose text has a member twice: the result and the errors of Go's decoder.
 
     resolve({"spec": {"a": 1, "bogus": 2}, "spec": {"b": 3}}, type)
     → {"spec": {"a": 1, "b": 3}}, ['unknown field "spec.bogus"', 'duplicate field "spec"']
@@ -31,16 +31,16 @@ Value = Any
 
 
 class Resolved(NamedTuple):
-    """An object without repeated members, and what a strict reader says of its text."""
+    """An object without repeated members, and the errors of a strict reader."""
 
     obj: dict[str, Any]
-    """What is left to be decoded by its type; unknown fields are dropped."""
+    """The object to decode by its type; unknown fields are dropped."""
     findings: list[str]
     """Unknown fields and repeated ones in the order of the text, at most FINDINGS_MAX."""
 
 
 def resolve(value: dict[str, Any], type_: Type) -> Resolved:
-    """Return the one object that a value of `json_text.parse_repeated` stands for."""
+    """Return the object of a value of `json_text.parse_repeated`."""
     found: dict[str, None] = {}
     obj = _read(value, type_, None, None, found)
     return Resolved(obj, list(found))
@@ -49,7 +49,7 @@ def resolve(value: dict[str, Any], type_: Type) -> Resolved:
 def _read(
     value: Value, type_: Type, former: Value, path: str | None, found: dict[str, None]
 ) -> Value:
-    """Return what a value makes of the one that was read into its place before, if any."""
+    """Return a value merged into the one that was decoded there before, if any."""
     if isinstance(value, list) and type_.shape is Shape.LIST and type_.element is not None:
         places = former if isinstance(former, list) else []
         places = places + [None] * (len(value) - len(places))

@@ -57,7 +57,7 @@ FALLBACK_COLUMNS: Final = (
     Column("Name", "string", "name", "Name of the object."),
     Column("Created At", "date", description="When the object was created."),
 )
-"""Of kinds without columns of their own."""
+"""The columns of kinds without their own."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -66,17 +66,17 @@ class Selectable:
 
     fields: tuple[str, ...]
     aliases: Mapping[str, str] = field(default_factory=dict)
-    """Old names, and the fields they stand for."""
+    """Old names, and the fields that they mean."""
     text: str = UNKNOWN_LABEL
-    """What is said of any other label: `{label}`, or quoted `{quoted}`."""
+    """The error for any other label: `{label}`, or quoted `{quoted}`."""
 
     def resolve(self, label: str) -> str | None:
-        """Return the field that a label stands for; None: it may not be named."""
+        """Return the field of a label; None: the label is not supported."""
         found = self.aliases.get(label, label)
         return found if found in self.fields else None
 
     def refusal(self, label: str) -> str:
-        """Return what is said of a label that may not be named."""
+        """Return the error for a label that is not supported."""
         return self.text.format(label=label, quoted=quote(label))
 
 
@@ -84,18 +84,18 @@ BY_NAME: Final = Selectable(
     ("metadata.name", "metadata.namespace"),
     text='{quoted} is not a known field selector: only "metadata.name", "metadata.namespace"',
 )
-"""Of resources that say nothing else."""
+"""The field labels of resources without their own."""
 
 
 @dataclass(slots=True, frozen=True)
 class Storage:
-    """Where and in which version objects are stored."""
+    """The keys and the version of stored objects."""
 
     group: str
     version: str
     kind: str
     prefix: str
-    """Of keys, below `/registry/` and without a slash at either end: `services/specs`."""
+    """The prefix of keys below `/registry/`, without outer slashes: `services/specs`."""
     is_json: bool = False
     """Whether objects are written as JSON and not as protobuf."""
 
@@ -108,7 +108,7 @@ class Subresource:
     kind: Kind
     verbs: tuple[str, ...]
     type: Type | None
-    """Of `kind`; None: it is no object (options of a stream)."""
+    """The type of `kind`; None: it is not an object (options of a stream)."""
     columns: Sequence[Column] = FALLBACK_COLUMNS
 
 
@@ -139,17 +139,17 @@ class Resource:
     columns: Sequence[Column] = FALLBACK_COLUMNS
     selectable: Selectable = BY_NAME
     returns_deleted: bool = False
-    """Whether a delete answers the last state of the object, and not a Status."""
+    """Whether a delete returns the last state of the object instead of a Status."""
     patches: tuple[str, ...] = BUILT_IN_PATCHES
     is_custom: bool = False
     component: str = ""
-    """Of a custom resource: the name of its OpenAPI component; that of the list ends in `List`."""
+    """For a custom resource: the name of its OpenAPI component; the list's ends in `List`."""
     components: "Callable[[Descriptions], Mapping[str, Any]]" = no_components
     """Return the OpenAPI components of a custom resource by name."""
     deprecation: str = ""
-    """What is told with every answer."""
+    """The warnings that are sent with every answer."""
     fingerprint: str = ""
-    """Of a custom resource: another one when anything about it is different."""
+    """For a custom resource: a value that changes with its definition."""
 
     @property
     def group_version(self) -> str:

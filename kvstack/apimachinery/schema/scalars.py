@@ -38,7 +38,7 @@ class _Omitted:
 
 
 OMITTED: Final = _Omitted()
-"""Stands for a value that could not be read, or is to be left out."""
+"""The result for a value that could not be decoded, or must be left out."""
 
 
 def mismatch(value: object, go_type: str, findings: list[Finding]) -> _Omitted:

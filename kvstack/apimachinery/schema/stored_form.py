@@ -1,9 +1,9 @@
-"""What becomes of an object by being stored: empty lists and maps that are always written are null.
+"""The form of an object after it was stored: empty lists and maps that are always written are null.
 
     as_stored({"rules": [], "metadata": {}}, cluster_role)   → {"rules": None, "metadata": {}}
 
-Kubernetes stores built-in kinds as protobuf, which does not tell an empty list from none, and
-answers writes with what it stored. Kinds that are stored as JSON keep theirs.
+Kubernetes stores built-in kinds as protobuf, which does not distinguish an empty list from none,
+and answers writes with what it stored. Kinds that are stored as JSON keep theirs.
 
     without_empty({"spec": {"policies": []}}, autoscaler)   → {"spec": {}}
 
@@ -58,21 +58,21 @@ def _written(value: Any, type_: Type) -> Any:  # noqa: ANN401 — of the type
 
 def _written_struct(value: dict[str, Any], type_: Type) -> dict[str, Any]:
     find = type_.fields.get
-    found: dict[str, Any] = {}
+    written: dict[str, Any] = {}
     is_changed = False
-    for name, each in value.items():
+    for name, member in value.items():
         field = find(name)
-        is_branch = isinstance(each, (list, dict))
-        if is_branch and not each and field is not None and is_left_out_empty(field):
+        is_branch = isinstance(member, (list, dict))
+        if is_branch and not member and field is not None and is_left_out_empty(field):
             is_changed = True
             continue
-        found[name] = _written(each, field.type) if is_branch and field is not None else each
-        is_changed = is_changed or found[name] is not each
-    return found if is_changed else value
+        written[name] = _written(member, field.type) if is_branch and field is not None else member
+        is_changed = is_changed or written[name] is not member
+    return written if is_changed else value
 
 
 def is_left_out_empty(field: Field) -> bool:
-    """Tell whether a field is a list or map that is not written when it is empty."""
+    """Return whether a field is a list or map that is not written when it is empty."""
     may_be = field.omit_empty and not field.is_pointer
     return may_be and field.type.shape in _COLLECTIONS
 
@@ -81,7 +81,7 @@ def _change_of(type_: Type) -> Change | None:
     """Return what changes values of a type; None: they stay as they are."""
     if _COMPILED not in type_.compiled:
         needs_change = _reaches_emptied(type_, set())
-        type_.compiled[_COMPILED] = _made(type_) if needs_change else None
+        type_.compiled[_COMPILED] = _compile(type_) if needs_change else None
     return cast("Change | None", type_.compiled[_COMPILED])
 
 
@@ -100,7 +100,7 @@ def _reaches_emptied(type_: Type, seen: set[Type]) -> bool:
     return any(_is_emptied(each) or _reaches_emptied(each.type, seen) for each in fields)
 
 
-def _made(type_: Type) -> Change:
+def _compile(type_: Type) -> Change:
     if type_.shape is Shape.STRUCT:
         return _struct(type_)
     element = type_.element

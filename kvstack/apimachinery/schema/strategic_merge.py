@@ -9,7 +9,7 @@ steers by members of its own:
 
     $patch: replace | delete           of an object, or of an item of a merged list
     $retainKeys: [a, b]                members the object may keep
-    $deleteFromPrimitiveList/F: [x]    values to be taken out of the list F
+    $deleteFromPrimitiveList/F: [x]    values to be removed from the list F
     $setElementOrder/F: [...]          the order the list F is to have
 
 Merging takes the patch apart; refusals quote what is left of it. Where upstream panics (items of a
@@ -53,7 +53,7 @@ _SCALAR_KINDS: Final = {
 
 
 class Patched(NamedTuple):
-    """What a patch made of an object."""
+    """The result of a patch."""
 
     obj: Obj
     """The object before decoding: it may hold fields its type does not know, and wrong types."""
@@ -68,7 +68,7 @@ def apply(obj: Obj, patch: Obj, type_: Type) -> Patched:
 
 
 def _merge_map(original: Obj, patch: Obj, type_: Type) -> Obj:
-    """Merge an object of a patch into the original and return it, or what takes its place."""
+    """Merge an object of a patch into the original; return the result, or its replacement."""
     if DIRECTIVE in patch:
         directive = patch[DIRECTIVE]
         if directive == "replace":
@@ -288,7 +288,7 @@ def _merge_ordered(original: Obj, patch: Obj, directive: str, type_: Type) -> No
 
 
 def _check_order(changes: Items, order: Items, key: str) -> None:
-    """Check that the items of a patch stand in the order it asks for."""
+    """Check that the items of a patch are in the order that it requests."""
     if not order or not changes:
         return
     identity = _key_identity(key) if key else _identity
@@ -364,7 +364,7 @@ def _sorted_by(items: Items, ranks: Sequence[int]) -> Items:
 
 
 def _identity(value: Json) -> object:
-    """Return what tells scalars apart: 1, 1.0 and true are different; raises ApiError."""
+    """Return a key that distinguishes scalars: 1, 1.0 and true differ; raises ApiError."""
     if isinstance(value, (dict, list)):
         raise _bad_format("primitive list")
     return (type(value), value)
@@ -385,15 +385,15 @@ def _key_value(item: Obj, key: str) -> Json:
     return item[key]
 
 
-def _position(items: Items, key: str, wanted: object) -> int:
+def _position(items: Items, key: str, value: object) -> int:
     for position, item in enumerate(items):
-        if key in item and _identity(item[key]) == wanted:
+        if key in item and _identity(item[key]) == value:
             return position
     return -1
 
 
 def _are_maps(*lists: Items) -> bool:
-    """Tell whether the items are objects; raises ApiError if they are of different types."""
+    """Return whether the items are objects; raises ApiError if they are of different types."""
     first: type | None = None
     for item in (item for items in lists for item in items):
         if first is None:
@@ -449,16 +449,16 @@ def _list_or_none(obj: Obj, name: str) -> Items | None:
     return value
 
 
-def _name_after(directive: str, prefix: str, what: str) -> str:
+def _name_after(directive: str, prefix: str, kind: str) -> str:
     """Return the field that a directive names after a slash."""
     head, slash, name = directive.partition("/")
     if not slash or head != prefix:
-        raise _bad_format(what)
+        raise _bad_format(kind)
     return name
 
 
-def _bad_format(what: str) -> ApiError:
-    return bad_request(f"invalid patch format of {what}")
+def _bad_format(kind: str) -> ApiError:
+    return bad_request(f"invalid patch format of {kind}")
 
 
 def _bad_type(expected: type, value: Json) -> ApiError:

@@ -4,8 +4,8 @@
     table.kind("apps", "v1", "Deployment")
     for each in table: …
 
-Types are built when they are asked for; whoever holds one holds all it refers to. Rows can be added
-and removed while the server runs (custom resources); the table does no locking.
+Types are built at their first use; a type keeps all types that it refers to alive. Rows can be
+added and removed while the server runs (custom resources); the table does no locking.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,17 +29,17 @@ _IN_EVERY_GROUP: Final = frozenset(
 
 
 class Priority(NamedTuple):
-    """Where discovery lists a group and version; higher is earlier."""
+    """The position of a group and version in discovery; higher is earlier."""
 
     group: int
     version: int
 
 
 CUSTOM_PRIORITY: Final = Priority(1000, 100)
-"""Of the groups and versions of custom resources."""
+"""The priority of the groups and versions of custom resources."""
 _AGGREGATOR: Final = "apiregistration.k8s.io"
 _FIRST: Final = Priority(1 << 20, 1)
-"""Of the group that no APIService stands for."""
+"""The priority of a group without an APIService."""
 
 
 class Table:
@@ -54,9 +54,9 @@ class Table:
     ) -> None:
         """Hold the given rows, in order; `kinds` names the types of the kinds of objects."""
         self.types = types
-        """By their names in OpenAPI v3; KeyError: there is none."""
+        """Types by their names in OpenAPI v3; KeyError for an unknown name."""
         self.priorities = priorities
-        """Of the built-in groups and versions, such as `apps/v1`, that have an APIService."""
+        """Priorities of the built-in groups and versions, such as `apps/v1`, with an APIService."""
         self._kind_names = kinds
         self._resources: dict[tuple[str, str, str], Resource] = {}
         self._by_kind: dict[Kind, Resource] = {}
@@ -100,7 +100,7 @@ class Table:
         return len(self._resources)
 
     def add(self, row: Resource) -> None:
-        """Add a row, or put it in the place of the row with its group, version and name."""
+        """Add a row, or replace the row with its group, version and name."""
         key = (row.group, row.version, row.name)
         old = self._resources.get(key)
         if old is not None and self._by_kind.get(old.kind) is old:
@@ -109,7 +109,7 @@ class Table:
         self._by_kind.setdefault(row.kind, row)
 
     def remove(self, group: str, version: str, name: str) -> None:
-        """Remove a row; KeyError: there is none."""
+        """Remove a row; KeyError if it does not exist."""
         row = self._resources.pop((group, version, name))
         if self._by_kind.get(row.kind) is row:
             del self._by_kind[row.kind]

@@ -4,7 +4,7 @@
 
 Each `Type` is one node of a shared graph; built-in kinds and custom resources are made of the same
 nodes. What a field or list means to patches, to server-side apply, to protobuf and to decoding all
-stands here, so that each of them is one walk over object and type.
+is here, so that each of them is one walk over object and type.
 
 A type is immutable once its loader has returned it (structs refer to one another in circles, so it
 is filled in after it was made).
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Shape(Enum):
-    """What kind of value a type describes."""
+    """The kind of value that a type describes."""
 
     STRUCT = auto()
     MAP = auto()
@@ -76,34 +76,34 @@ class Type:
         self.name: str = name
         """As in OpenAPI v3: `io.k8s.api.core.v1.Container`; empty for types without a name."""
         self.fields: Mapping[str, Field] = {}
-        """Of a struct: its fields by their JSON names, in the order they are written."""
+        """For a struct: its fields by JSON name, in the order of writing."""
         self.element: Type | None = None
-        """Of a list: its items; of a map: its values; of RAW: what an object in it is, if known."""
+        """The type of a list's items, a map's values, or an object in RAW, if known."""
         self.list_type: str = "atomic"
         """`atomic`, `set` or `map`, as server-side apply merges it."""
         self.list_keys: tuple[str, ...] = ()
-        """Of a list of type `map`: the fields that identify an item."""
+        """For a list of type `map`: the fields that identify an item."""
         self.map_type: str = "granular"
-        """Of a struct or map: `granular` or `atomic`."""
+        """For a struct or map: `granular` or `atomic`."""
         self.message: str = ""
-        """Of a struct: its protobuf message, `k8s.io.api.core.v1.Container`; empty: it has none.
+        """For a struct: its protobuf message, `k8s.io.api.core.v1.Container`; empty if none.
 
         A list that protobuf wraps in a message of its own (field 1, `items`) has one, too."""
         self.embedded: tuple[tuple[int, Type], ...] = ()
-        """Of a struct: the structs whose fields are its own in JSON, and their numbers in the
+        """For a struct: the embedded structs, which are inlined in JSON, and their numbers in the
         message, where each stays a message."""
         self.go_kind: str = ""
-        """What Go calls it in `json: cannot unmarshal … of type …`: `v1.DeploymentSpec`."""
+        """Its Go name in `json: cannot unmarshal … of type …`: `v1.DeploymentSpec`."""
         self.enum: tuple[str, ...] = ()
-        """Of a string: the values that OpenAPI names; decoding takes any."""
+        """For a string: the enum values in OpenAPI; decoding accepts any."""
         self.openapi: Mapping[str, object] = _NOTHING
-        """What its OpenAPI schema says beyond all this, and what was declared: extensions."""
+        """The other keywords of its OpenAPI schema, and declared extensions."""
         self.compiled: dict[str, object] = {}
-        """What was made from it, by what made it; goes when the type does."""
+        """Values computed from the type, by the computing function; dropped with the type."""
         self.additional: Type | None = None
-        """Of a struct of a custom resource: the values of members that are not in `fields`."""
+        """For a struct of a custom resource: the type of members that are not in `fields`."""
         self.preserves_unknown: bool = False
-        """Of a struct of a custom resource: whether members that are not declared are kept."""
+        """For a struct of a custom resource: whether undeclared members are kept."""
 
     @override
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class Field:
         self.default: object = NO_DEFAULT
         """The default the schema declares (plain JSON)."""
         self.patch_strategies: frozenset[str] = frozenset()
-        """Of strategic merge patch: `merge`, `replace`, `retainKeys`."""
+        """The strategies of strategic merge patch: `merge`, `replace`, `retainKeys`."""
         self.patch_merge_key: str = ""
         self.number: int = 0
         """Its number in the protobuf message; 0: not in it."""

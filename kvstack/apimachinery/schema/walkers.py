@@ -1,4 +1,4 @@
-"""One compiled walker a type: an object as JSON has it → as Go would write it after reading it.
+"""One compiled walker for each type: an object of JSON → as Go would write it after decoding it.
 
 A walker takes a value that is not null, and the list of findings it adds to; it returns a value of
 its own, or OMITTED where it could not read one. Of a struct it
@@ -23,11 +23,11 @@ from kvstack.apimachinery.schema.zeros import always_written, zero
 
 _COMPILED: Final = "walker"
 _PLAIN: Final[dict[Shape, type]] = {Shape.STRING: str, Shape.BOOL: bool}
-"""Types whose values need no more than a look at their class."""
+"""Types whose values need only a check of their class."""
 
 
 def walker(type_: Type) -> Read:
-    """Return the walker of a type, made when it is first asked for."""
+    """Return the walker of a type, compiled at its first use."""
     found = type_.compiled.get(_COMPILED)
     if found is None:
         # Types refer to one another in circles: until it is made, look it up when called.
@@ -37,7 +37,7 @@ def walker(type_: Type) -> Read:
 
 
 def set_walker(type_: Type, read: Read) -> None:
-    """Give a type a walker that was made elsewhere, in the place of its own."""
+    """Replace the walker of a type by one that was made elsewhere."""
     type_.compiled[_COMPILED] = read
 
 
@@ -109,7 +109,7 @@ def _struct(type_: Type) -> Read:
 
 
 class _Ranks(dict[str, int]):
-    """The places of members; those that are not declared come last, as they came."""
+    """The positions of members; undeclared ones come last, in their own order."""
 
     __slots__ = ()
 
@@ -207,13 +207,13 @@ def _map(type_: Type) -> Read:
 def _entry(key: str, value: Value, read: Read, findings: list[Finding]) -> Value:
     before = len(findings)
     try:
-        found = read(value, findings)
+        entry = read(value, findings)
     except StopDecodingError as stop:
         stop.finding.enter_key(key)
         raise
     for each in findings[before:]:
         each.enter_key(key)
-    return found
+    return entry
 
 
 def _schema_or_bool(read: Read, value: Value, findings: list[Finding]) -> Value:

@@ -1,4 +1,4 @@
-"""What Go writes for values that were not given.
+"""The values that Go writes for absent fields.
 
 zero(Container)()   → {"name": "", "resources": {}}        zero(Quantity)() → "0"
 """
@@ -23,7 +23,7 @@ _ZEROS: Final[dict[Shape, object]] = {
 
 
 def zero(type_: Type) -> Make:
-    """Return what makes the value that Go writes for a type that was not given."""
+    """Return a function that makes the value Go writes for an absent field of a type."""
     if type_.shape is not Shape.STRUCT:
         value = _ZEROS.get(type_.shape)
         return lambda: value
@@ -34,7 +34,7 @@ def zero(type_: Type) -> Make:
 
 
 def always_written(type_: Type) -> list[tuple[str, Make]]:
-    """Return the fields that are written even if they were not given, and their values."""
+    """Return the fields that are written even if absent, and their values."""
     return [
         (name, (lambda: None) if field.is_pointer else zero(field.type))
         for name, field in type_.fields.items()

@@ -1,1 +1,1 @@
-"""What is known of an expression before it runs: types, functions, costs."""
+"""The static checks of an expression: types, functions, costs."""

@@ -1,4 +1,4 @@
-"""What calls may cost, by function and overload, from how large their arguments are.
+"""Cost estimates of calls, by function and overload, from the sizes of their arguments.
 
 call_estimate("join", "list_join_string", target, [separator])   → Estimated(cost, size)
 """
@@ -30,7 +30,7 @@ class Operand(NamedTuple):
     sizes: Sizes
 
     def item_size(self) -> Range | None:
-        """Return how large the items of a list are; None: it is no list."""
+        """Return the sizes of the items of a list; None if it is not a list."""
         if not self.type.parameters:
             return None
         path = (*self.path, "@items") if self.path else ()
@@ -39,34 +39,34 @@ class Operand(NamedTuple):
 
 
 class Estimated(NamedTuple):
-    """What a call costs besides its arguments, and how large its result is."""
+    """The cost of a call besides its arguments, and the size of its result."""
 
     cost: Range
     size: Range | None = None
     covers_arguments: bool = False
-    """Whether the cost of the arguments is in it."""
+    """Whether the cost includes that of the arguments."""
 
 
 _Function: TypeAlias = Callable[[Operand | None, Sequence[Operand]], Estimated | None]
 
 
 def _target_scan(factor: float, *, keeps_size: bool = True) -> _Function:
-    def found(target: Operand | None, _operands: Sequence[Operand]) -> Estimated | None:
+    def estimate(target: Operand | None, _operands: Sequence[Operand]) -> Estimated | None:
         if target is None:
             return None
         return Estimated(target.size.scaled(factor), target.size if keeps_size else None)
 
-    return found
+    return estimate
 
 
 def _argument_scan(factor: float, *, keeps_size: bool = False) -> _Function:
-    def found(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
+    def estimate(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
         if not operands:
             return None
         size = operands[0].size
         return Estimated(size.scaled(factor), size if keeps_size else None)
 
-    return found
+    return estimate
 
 
 def _traversal(target: Operand | None, _operands: Sequence[Operand]) -> Estimated | None:
@@ -281,10 +281,10 @@ def _sort(operand: Operand, overload: str) -> Estimated:
 
 
 def _sets(factor: float) -> _Function:
-    def found(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
+    def estimate(_target: Operand | None, operands: Sequence[Operand]) -> Estimated | None:
         return Estimated(operands[0].size.times(operands[1].size).scaled(factor).plus(ONE))
 
-    return found
+    return estimate
 
 
 _BY_OVERLOAD: Final[dict[str, _Function]] = {

@@ -40,7 +40,7 @@ from kvstack.cel.checker.unify import (
     most_general,
     substituted,
 )
-from kvstack.cel.errors import CompileError, Issue, shown
+from kvstack.cel.errors import CompileError, Issue, format_issues
 from kvstack.cel.syntax.nodes import (
     Call,
     Comprehension,
@@ -75,12 +75,12 @@ def check(root: Node, scope: Scope, source: str) -> None:
         checker.visit(root)
     except RecursionError:
         issue = Issue(-1, "max recursion depth exceeded")
-        raise CompileError(shown(source, [issue])) from None
+        raise CompileError(format_issues(source, [issue])) from None
     for node in walk(root):
         node.type = substituted(checker.mapping, node.type, to_dyn=True)
     issues = checker.issues or literal_issues(root)
     if issues:
-        raise CompileError(shown(source, issues))
+        raise CompileError(format_issues(source, issues))
 
 
 class _Checker:
@@ -143,7 +143,7 @@ class _Checker:
         return BOOL if node.is_test else substituted(self.mapping, found)
 
     def _settle(self, node: Node) -> None:
-        """Note a type on what is part of a name, which is not looked at by itself."""
+        """Note a type on a part of a qualified name, which is not checked separately."""
         for each in walk(node):
             each.type = DYN
 
@@ -194,9 +194,9 @@ class _Checker:
     def _resolved(self, node: Call, overloads: Sequence[Overload]) -> Type:
         """Return what a call returns, and note which overloads may be meant."""
         arguments = node.arguments if node.target is None else [node.target, *node.arguments]
-        given = [each.type for each in arguments]
+        argument_types = [each.type for each in arguments]
         if node.function in _LOGICAL:
-            return self._logical(node, given, overloads[0])
+            return self._logical(node, argument_types, overloads[0])
         result: Type | None = None
         identifiers: list[str] = []
         for overload in overloads:
@@ -204,7 +204,7 @@ class _Checker:
                 continue
             fresh: Mapping = {each: self._new_parameter() for each in overload.parameters}
             wanted = [substituted(fresh, each) for each in overload.arguments]
-            if not are_assignable(self.mapping, given, wanted):
+            if not are_assignable(self.mapping, argument_types, wanted):
                 continue
             identifiers.append(overload.identifier)
             returned = substituted(self.mapping, substituted(fresh, overload.result))
@@ -213,22 +213,22 @@ class _Checker:
             elif result is not DYN and returned is not result:
                 result = DYN
         if result is None:
-            self._no_overload(node, given)
+            self._no_overload(node, argument_types)
             return ERROR
         node.overloads = tuple(identifiers)
         return result
 
-    def _logical(self, node: Call, given: Sequence[Type], overload: Overload) -> Type:
+    def _logical(self, node: Call, argument_types: Sequence[Type], overload: Overload) -> Type:
         fits = True
-        for argument, each in zip(node.arguments, given, strict=True):
+        for argument, each in zip(node.arguments, argument_types, strict=True):
             if not is_assignable(self.mapping, each, BOOL):
                 self._mismatch(argument, BOOL, each)
                 fits = False
         node.overloads = (overload.identifier,)
         return BOOL if fits else ERROR
 
-    def _no_overload(self, node: Call, given: Sequence[Type]) -> None:
-        names = [str(substituted(self.mapping, each, to_dyn=True)) for each in given]
+    def _no_overload(self, node: Call, argument_types: Sequence[Type]) -> None:
+        names = [str(substituted(self.mapping, each, to_dyn=True)) for each in argument_types]
         target = "" if node.target is None else f"{names.pop(0)}."
         signature = f"{target}({', '.join(names)})"
         function = node.function.removeprefix(".")
@@ -258,18 +258,18 @@ class _Checker:
         found = self.visit(entry.value)
         return self._unwrapped(entry.value, found) if entry.is_optional else found
 
-    def _unwrapped(self, node: Node, found: Type) -> Type:
-        """Return the type of a value that may be absent, as it is if it is there."""
-        if found.is_optional:
-            return found.parameters[0]
-        if found is not DYN:
-            self._mismatch(node, optional_of(found), found)
-        return found
+    def _unwrapped(self, node: Node, type_: Type) -> Type:
+        """Return the type of an optional value without the optional."""
+        if type_.is_optional:
+            return type_.parameters[0]
+        if type_ is not DYN:
+            self._mismatch(node, optional_of(type_), type_)
+        return type_
 
-    def _joined(self, before: Type | None, found: Type) -> Type:
+    def _joined(self, before: Type | None, type_: Type) -> Type:
         if before is None:
-            return found
-        return most_general(before, found) if is_assignable(self.mapping, before, found) else DYN
+            return type_
+        return most_general(before, type_) if is_assignable(self.mapping, before, type_) else DYN
 
     def _struct(self, node: Struct) -> Type:
         type_ = self._scope.identifier(node.type_name.removeprefix("."))
@@ -281,23 +281,23 @@ class _Checker:
             self._tell(node, f"'{type_}' is not a type")
             self._settle_fields(node)
             return ERROR
-        made = type_.parameters[0]
+        struct = type_.parameters[0]
         for entry in node.entries:
             value = self._entry_value(entry)
-            if made.kind != STRUCT:
+            if struct.kind != STRUCT:
                 self.issues.append(Issue(entry.offset, f"undefined field '{entry.key}'"))
                 continue
-            wanted = self._scope.field(made.name, entry.key)
-            if wanted is None:
+            expected = self._scope.field(struct.name, entry.key)
+            if expected is None:
                 self.issues.append(Issue(entry.offset, f"undefined field '{entry.key}'"))
-            elif not is_assignable(self.mapping, wanted, value):
+            elif not is_assignable(self.mapping, expected, value):
                 given = substituted(self.mapping, value)
                 text = (
-                    f"expected type of field '{entry.key}' is '{wanted}' but provided type is"
+                    f"expected type of field '{entry.key}' is '{expected}' but provided type is"
                     f" '{given}'"
                 )
                 self.issues.append(Issue(entry.offset, text))
-        return made
+        return struct
 
     def _settle_fields(self, node: Struct) -> None:
         for entry in node.entries:
@@ -339,12 +339,12 @@ class _Checker:
             first = second = ERROR
         return {node.iter_var: first, node.iter_var2: second} if has_two else {node.iter_var: first}
 
-    def _assert(self, node: Node, wanted: Type) -> None:
-        if not is_assignable(self.mapping, wanted, node.type):
-            self._mismatch(node, wanted, node.type)
+    def _assert(self, node: Node, expected: Type) -> None:
+        if not is_assignable(self.mapping, expected, node.type):
+            self._mismatch(node, expected, node.type)
 
-    def _mismatch(self, node: Node, wanted: Type, found: Type) -> None:
-        self._tell(node, f"expected type '{wanted}' but found '{found}'")
+    def _mismatch(self, node: Node, expected: Type, actual: Type) -> None:
+        self._tell(node, f"expected type '{expected}' but found '{actual}'")
 
     def _tell(self, node: Node, message: str) -> None:
         self.issues.append(Issue(node.offset, message))
@@ -355,7 +355,7 @@ class _Checker:
 
 
 def _qualified(node: Node) -> str:
-    """Return the name that an expression of dots spells; empty: it is none."""
+    """Return the qualified name of an expression of selections; empty if it is not one."""
     names: list[str] = []
     while isinstance(node, Select) and not node.is_test:
         names.append(node.field)

@@ -1,9 +1,9 @@
-"""What an expression may cost at least and at most, as far as can be told before it runs.
+"""Static estimates of the least and the greatest cost of an expression.
 
     estimate(root, sizes)   → Range(3, 12)
 
 `sizes` knows how large the values are that the expression gets: of `self.spec.name` by the path
-("self", "spec", "name"), where "@items", "@keys" and "@values" stand for what lists and maps hold.
+("self", "spec", "name"), where "@items", "@keys" and "@values" are the contents of lists and maps.
 The numbers decide which rules may be stored, so they are upstream's.
 """
 
@@ -37,7 +37,7 @@ from kvstack.cel.syntax.nodes import (
 
 
 class _Entries(NamedTuple):
-    """How large the keys and values of a list or map are."""
+    """The sizes of the keys and values of a list or map."""
 
     kind: str
     keys: Range

@@ -20,10 +20,10 @@ class Overload(NamedTuple):
     identifier: str
     is_member: bool
     arguments: tuple[Type, ...]
-    """Of a member the target first."""
+    """The parameters; for a member function the target first."""
     result: Type
     parameters: tuple[Type, ...]
-    """What stands for types."""
+    """The type parameters."""
 
 
 Functions: TypeAlias = Mapping[str, tuple[Overload, ...]]
@@ -40,13 +40,13 @@ def declared(text: str) -> dict[str, tuple[Overload, ...]]:
 
 def merged(*parts: Functions) -> Functions:
     """Return the functions of several tables; overloads of the same name are put together."""
-    found: dict[str, tuple[Overload, ...]] = {}
+    functions: dict[str, tuple[Overload, ...]] = {}
     for part in parts:
         for name, overloads in part.items():
-            known = {each.identifier for each in found.get(name, ())}
+            known = {each.identifier for each in functions.get(name, ())}
             more = tuple(each for each in overloads if each.identifier not in known)
-            found[name] = found.get(name, ()) + more
-    return found
+            functions[name] = functions.get(name, ()) + more
+    return functions
 
 
 def _parse(line: str) -> tuple[str, Overload]:

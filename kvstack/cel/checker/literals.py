@@ -1,4 +1,4 @@
-"""What is wrong with values that stand in an expression, found before it runs.
+"""Errors in the literals of an expression, found before it runs.
 
 Texts of moments, spans of time and patterns, formats with their values, and lists and maps whose
 items are not of one type.
@@ -95,7 +95,7 @@ def _mixed(node: ListNode | MapNode) -> Iterator[Issue]:
 
 
 def _equivalent(one: Type, other: Type) -> bool:
-    """Return whether two types are the same but for what stands for any type."""
+    """Return whether two types are equal apart from type parameters and dyn."""
     if one.kind == other.kind and one.kind in {PARAM, DYN_KIND}:
         return True
     if one.kind in {LIST, MAP, OPAQUE, TYPE}:

@@ -1,4 +1,4 @@
-"""What an expression may name: variables, functions, types and their fields."""
+"""The scope of an expression: variables, functions, types and their fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -57,7 +57,7 @@ _MESSAGES: Final = {
 
 @dataclass(slots=True, frozen=True, kw_only=True)
 class Scope:
-    """What is declared around an expression."""
+    """The declarations around an expression."""
 
     functions: Functions
     variables: Mapping[str, Type] = field(default_factory=dict)
@@ -74,5 +74,5 @@ class Scope:
         return type_of(struct(name)) if name in self.structs else None
 
     def field(self, type_name: str, name: str) -> Type | None:
-        """Return the type of a field; None: there is none."""
+        """Return the type of a field; None if it does not exist."""
         return self.structs.get(type_name, {}).get(name)

@@ -1,10 +1,10 @@
 """Types of expressions.
 
-    parse_type("map(string, list(A))")  → a map of texts to lists of anything that A stands for
+    parse_type("map(string, list(A))")  → a map of strings to lists of a type parameter A
     str(list_of(INT))                   → list(int)
 
 Equal types are one object, so `is` compares them; struct types are one by their name alone, and
-what fields they have somebody else knows. Parameters of functions are types of kind PARAM.
+their fields are known elsewhere. Parameters of functions are types of kind PARAM.
 """
 
 from functools import cache
@@ -37,7 +37,7 @@ class Type:
         self.name: Final = name
         self.parameters: Final = parameters
         self.is_open: Final[bool] = kind == PARAM or any(each.is_open for each in parameters)
-        """Whether there are parameters of functions in it."""
+        """Whether it contains type parameters."""
         text = ", ".join(map(str, parameters))
         self._text = f"{name}({text})" if parameters else name
 
@@ -48,12 +48,12 @@ class Type:
 
     @property
     def is_dyn_or_error(self) -> bool:
-        """Whether nothing is known of its values."""
+        """Whether its values may have any type."""
         return self.kind in {DYN_KIND, ERROR_KIND}
 
     @property
     def is_optional(self) -> bool:
-        """Whether its values may be absent."""
+        """Whether its values are optional."""
         return self.kind == OPAQUE and self.name == "optional_type"
 
     @property
@@ -63,7 +63,7 @@ class Type:
 
     @property
     def is_nullable(self) -> bool:
-        """Whether null stands for a value of it."""
+        """Whether null is a value of it."""
         return self.kind in _NULLABLE
 
 
@@ -125,7 +125,7 @@ def opaque(name: str) -> Type:
 
 
 def parameter(name: str) -> Type:
-    """Return what stands for a type in a function's signature."""
+    """Return the text of a type in a function's signature."""
     return make(PARAM, name)
 
 

@@ -1,6 +1,6 @@
-"""Whether a value of one type may stand where another type is wanted.
+"""Whether a value of one type may be used where another type is expected.
 
-Parameters of functions stand for types: what each stands for is found out on the way and kept in a
+Type parameters of functions are resolved on the way and kept in a
 dict. A trial that fails must not leave anything there, so trials work on a copy.
 """
 
@@ -21,24 +21,24 @@ from kvstack.cel.checker.types import (
 )
 
 Mapping: TypeAlias = dict[Type, Type]
-"""What parameters stand for."""
+"""The types of type parameters."""
 
 
-def are_assignable(mapping: Mapping, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+def are_assignable(mapping: Mapping, actual: Sequence[Type], expected: Sequence[Type]) -> bool:
     """Return whether values of the given types fit; the mapping learns from it if they do."""
     trial = dict(mapping)
-    if len(given) != len(wanted):
+    if len(actual) != len(expected):
         return False
-    for one, other in zip(given, wanted, strict=True):
+    for one, other in zip(actual, expected, strict=True):
         if not _assignable(trial, one, other):
             return False
     mapping.update(trial)
     return True
 
 
-def is_assignable(mapping: Mapping, given: Type, wanted: Type) -> bool:
+def is_assignable(mapping: Mapping, actual: Type, expected: Type) -> bool:
     """Return whether a value of the given type fits."""
-    return are_assignable(mapping, (given,), (wanted,))
+    return are_assignable(mapping, (actual,), (expected,))
 
 
 def most_general(one: Type, other: Type) -> Type:
@@ -46,17 +46,17 @@ def most_general(one: Type, other: Type) -> Type:
     return one if _is_as_general(one, other) else other
 
 
-def substituted(mapping: Mapping, given: Type, *, to_dyn: bool = False) -> Type:
+def substituted(mapping: Mapping, type_: Type, *, to_dyn: bool = False) -> Type:
     """Return a type without the parameters that are known; to_dyn: and without the others."""
-    if not given.is_open:
-        return given
-    found = mapping.get(given)
+    if not type_.is_open:
+        return type_
+    found = mapping.get(type_)
     if found is not None:
         return substituted(mapping, found, to_dyn=to_dyn)
-    if given.kind == PARAM:
-        return DYN if to_dyn else given
-    inner = tuple(substituted(mapping, each, to_dyn=to_dyn) for each in given.parameters)
-    return make(given.kind, given.name, inner)
+    if type_.kind == PARAM:
+        return DYN if to_dyn else type_
+    inner = tuple(substituted(mapping, each, to_dyn=to_dyn) for each in type_.parameters)
+    return make(type_.kind, type_.name, inner)
 
 
 def _assignable(mapping: Mapping, one: Type, other: Type) -> bool:
@@ -85,16 +85,16 @@ def _assignable(mapping: Mapping, one: Type, other: Type) -> bool:
 
 
 def _substitutes(mapping: Mapping, value: Type, param: Type) -> tuple[bool, bool]:
-    """Return whether the parameter may stand for the type, and whether it is known already."""
+    """Return whether the parameter may be the type, and whether it is resolved already."""
     if value is param:
         return True, True
-    known = mapping.get(param)
-    if known is not None:
-        if value is known:
+    substitute = mapping.get(param)
+    if substitute is not None:
+        if value is substitute:
             return True, True
-        if not _assignable(mapping, value, known):
+        if not _assignable(mapping, value, substitute):
             return False, True
-        general = most_general(value, known)
+        general = most_general(value, substitute)
         if not _refers(mapping, param, general):
             mapping[param] = general
         return True, True

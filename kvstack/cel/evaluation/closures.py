@@ -27,7 +27,7 @@ def constant(value: Any, cost: int = 0) -> Run:  # noqa: ANN401
 
 
 def constant_list(values: list[Any]) -> Run:
-    """Return a list of constants; nobody may change it."""
+    """Return a list of constants, which must not be changed."""
     return lambda _frame: values
 
 
@@ -140,13 +140,16 @@ def plain(function: Callable[..., Any], arguments: Sequence[Run]) -> Run:
 
 
 def called(
-    name: str, candidates: Sequence[Overload], given: Sequence[Type], arguments: Sequence[Run]
+    name: str,
+    candidates: Sequence[Overload],
+    argument_types: Sequence[Type],
+    arguments: Sequence[Run],
 ) -> Run:
     """Return a call of one of some overloads, picked by the values where types are not known."""
     ways = [
         (
             IMPLEMENTATIONS[each.identifier],
-            guards_of(each, given),
+            guards_of(each, argument_types),
             guards_of(each),
             cost_of(name, each.identifier),
         )
@@ -231,21 +234,21 @@ def optional_list(runs: Sequence[Run], optionals: frozenset[int]) -> Run:
     """Return a list without the optional elements that are absent; optionals: their positions."""
 
     def run(frame: Frame) -> Any:  # noqa: ANN401
-        found: list[Any] = []
+        items: list[Any] = []
         for position, each in enumerate(runs):
             value = each(frame)
             if position not in optionals:
-                found.append(value)
+                items.append(value)
             elif is_there(value, "list element"):
-                found.append(value.value)
+                items.append(value.value)
         frame.cost += LIST
-        return found
+        return items
 
     return run
 
 
-def is_there(value: Any, told: str) -> bool:  # noqa: ANN401
-    """Tell whether an optional part has a value; raises CelError: it is not optional."""
+def is_there(value: Any, type_name: str) -> bool:  # noqa: ANN401
+    """Return whether an optional part has a value; raises CelError: it is not optional."""
     if type(value) is not Optional:
-        raise CelError(f"cannot initialize optional {told} from non-optional value {value}")
+        raise CelError(f"cannot initialize optional {type_name} from non-optional value {value}")
     return value.has_value

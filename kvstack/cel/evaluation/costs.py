@@ -1,4 +1,4 @@
-"""What calls cost when they run.
+"""The run-time costs of calls.
 
     cost_of("matches", "matches_string")(("abc", "a+"), True)   → 1
     fixed_cost("size", "list_size")                             → 1
@@ -14,15 +14,15 @@ from typing import Any, Final, TypeAlias
 from kvstack.cel.values import ObjectValue, Optional
 
 TEXT: Final = 0.1
-"""For each character of a text that is looked at."""
+"""The cost for each character of a text that is read."""
 PATTERN: Final = 0.25
-"""For each character of a pattern."""
+"""The cost for each character of a pattern."""
 LIST: Final = 10
 MAP: Final = 30
 STRUCT: Final = 40
-"""For making one."""
+"""The cost of making a list, map or message."""
 CHECK: Final = 350_000
-"""For asking the authorizer: twice an expression."""
+"""The cost of an authorizer check, twice that of an expression."""
 
 Cost: TypeAlias = Callable[[Sequence[Any], Any], int]
 """(arguments, result) → cost."""

@@ -17,4 +17,4 @@ class Frame:
 
 
 Run: TypeAlias = Callable[[Frame], Any]
-"""What a node becomes: it returns the value of the node; raises CelError, CostError."""
+"""The compiled form of a node: returns its value; raises CelError, CostError."""

@@ -1,4 +1,4 @@
-"""Whether a value is of the type that an overload takes; asked where nothing was known of it."""
+"""Run-time checks that a value has the type of an overload, where it is not known statically."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
@@ -17,15 +17,15 @@ _NAMES: Final = {
 }
 
 
-def guard_of(wanted: Type) -> Guard | None:
-    """Return what tells values of a type; None: every value is one."""
-    if wanted.kind in {PARAM, DYN_KIND}:
+def guard_of(type_: Type) -> Guard | None:
+    """Return a function that recognizes values of a type; None: every value is one."""
+    if type_.kind in {PARAM, DYN_KIND}:
         return None
-    if wanted.kind == LIST:
-        return _list_guard(wanted.parameters[0])
-    if wanted.kind == MAP:
+    if type_.kind == LIST:
+        return _list_guard(type_.parameters[0])
+    if type_.kind == MAP:
         return lambda value: type(value) is dict or type(value) is ObjectValue
-    name = _NAMES.get(wanted.name, wanted.name)
+    name = _NAMES.get(type_.name, type_.name)
     return lambda value: type_value(value).name == name
 
 
@@ -37,20 +37,20 @@ def _list_guard(items: Type) -> Guard:
     return lambda value: isinstance(value, list) and (not value or inner(value[0]))
 
 
-def guards_of(overload: Overload, given: Sequence[Type] = ()) -> list[tuple[int, Guard]]:
+def guards_of(overload: Overload, argument_types: Sequence[Type] = ()) -> list[tuple[int, Guard]]:
     """Return what must be asked of arguments whose types are known as far as given."""
-    found: list[tuple[int, Guard]] = []
-    known = given or [DYN] * len(overload.arguments)
+    guards: list[tuple[int, Guard]] = []
+    known = argument_types or [DYN] * len(overload.arguments)
     for position, (wanted, each) in enumerate(zip(overload.arguments, known, strict=True)):
         if _is_known(each):
             continue
         guard = guard_of(wanted)
         if guard is not None:
-            found.append((position, guard))
-    return found
+            guards.append((position, guard))
+    return guards
 
 
-def _is_known(given: Type) -> bool:
-    if given.kind in {DYN_KIND, PARAM}:
+def _is_known(type_: Type) -> bool:
+    if type_.kind in {DYN_KIND, PARAM}:
         return False
-    return given.kind != LIST or _is_known(given.parameters[0])
+    return type_.kind != LIST or _is_known(type_.parameters[0])

@@ -1,4 +1,4 @@
-"""What operators do with values: equality, order, sums, products, members.
+"""The operators on values: equality, order, sums, products, members.
 
 Numbers of different types are compared by what they are worth; sums and products need one type.
 """
@@ -29,7 +29,7 @@ _SIMPLE: Final = frozenset((str, int, bool, float, bytes, Uint, Duration, Timest
 _NUMBERS: Final = frozenset((int, float, Uint))
 _ORDERED: Final = frozenset((str, bytes, bool))
 _ITEMS_MAX: Final = 2_000_000
-"""Of a list that is put together; upstream makes no new list, so that its costs do not tell."""
+"""Limit on a concatenated list; upstream makes no new list, so costs do not bound it."""
 _SECOND: Final = 1_000_000_000
 _TIME_MIN: Final = -62135596800 * _SECOND
 _TIME_MAX: Final = 253402300800 * _SECOND - 1
@@ -115,7 +115,7 @@ def _member(value: Any, key: Any) -> Any:  # noqa: ANN401
 
 
 def key_of(item: Any, keys: tuple[str, ...]) -> tuple[Any, ...]:  # noqa: ANN401
-    """Return what tells an item of a list apart."""
+    """Return the key that identifies an item of a list."""
     return tuple(_member(item, each) if each in item else None for each in keys)
 
 
@@ -193,7 +193,7 @@ def _joined(one: list[Any], other: list[Any]) -> list[Any]:
         found.extend(each for each in other if not any(equal(each, item) for item in one))
         return found
     if isinstance(one, KeyedList):
-        # What the other list has in the place of an item takes its place.
+        # The item of the other list with the same key replaces an item.
         changed = {key_of(each, one.keys): each for each in other}
         items = [changed.pop(key_of(each, one.keys), each) for each in one]
         return KeyedList([*items, *changed.values()], one.keys)
@@ -365,7 +365,7 @@ def _position(key: Any) -> int:  # noqa: ANN401
 
 
 def optional_index(value: Any, key: Any) -> Optional:  # noqa: ANN401
-    """Return a member, an item or what a map has for a key, if it is there."""
+    """Return a member, an item, or the value of a key of a map, if it exists."""
     if type(value) is Optional:
         return _optional(value, key)
     if type(value) in {dict, ObjectValue}:
@@ -435,7 +435,7 @@ BINARY: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "_[?_]": optional_index,
     "_?._": optional_index,
 }
-"""By name, the operators that take two values."""
+"""The binary operators by name."""
 OTHERS: Final[Mapping[str, Callable[..., Any]]] = {
     "-_": negate,
     "dyn": lambda value: value,

@@ -180,7 +180,7 @@ class _Planner:
         ]
 
         def run(frame: Frame) -> Any:  # noqa: ANN401
-            found: dict[Any, Any] = {}
+            entries: dict[Any, Any] = {}
             for key, value, is_optional in parts:
                 name, member = key(frame), value(frame)
                 if is_optional:
@@ -189,9 +189,9 @@ class _Planner:
                     member = member.value
                 if not isinstance(name, (str, int, bool, float)):
                     raise CelError(f"unsupported key type: {type_value(name).name}")
-                found[name] = member
+                entries[name] = member
             frame.cost += MAP
-            return found
+            return entries
 
         return run
 
@@ -200,16 +200,16 @@ class _Planner:
         name_of_type = node.type.name if node.type.kind == STRUCT_KIND else ""
 
         def run(frame: Frame) -> Any:  # noqa: ANN401
-            found: dict[Any, Any] = {}
+            members: dict[Any, Any] = {}
             for name, value, is_optional in parts:
                 member = value(frame)
                 if is_optional:
                     if not closures.is_there(member, f"entry '{name}'"):
                         continue
                     member = member.value
-                found[name] = member
+                members[name] = member
             frame.cost += STRUCT
-            return StructValue(found, name_of_type) if name_of_type else found
+            return StructValue(members, name_of_type) if name_of_type else members
 
         return run
 

@@ -1,7 +1,7 @@
 """Questions to the authorizer: `authorizer.group("apps").resource("deployments").check("get")`.
 
-Who gives an `Authorizer` to an expression says how a `Question` is answered. If it has to ask
-somebody it raises `PendingCheckError`, and evaluates again once it knows.
+The caller that passes an `Authorizer` to an expression answers each `Question`. If that needs a
+request it raises `PendingCheckError`, and evaluates again once it has the answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,13 +35,13 @@ FUNCTIONS: Final[Functions] = declared(
 
 
 class Question(NamedTuple):
-    """What the authorizer is asked."""
+    """The attributes of an authorization check."""
 
     verb: str = ""
     service_account: tuple[str, str] | None = None
     """Namespace and name of who would do it; None: whose request it is."""
     path: str = ""
-    """Of something that is no resource."""
+    """The path of a non-resource check."""
     group: str = ""
     resource: str = ""
     subresource: str = ""
@@ -52,7 +52,7 @@ class Question(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What it says."""
+    """The decision of the authorizer."""
 
     is_allowed: bool
     reason: str = ""
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
 
 
 class PendingCheckError(Exception):
-    """A question that somebody has to be asked; no operator absorbs it."""
+    """A check that needs a request to the authorizer; no operator absorbs it."""
 
     def __init__(self, question: Question) -> None:
         """Note the question."""
@@ -85,7 +85,7 @@ class Check:
         self._ask = ask
 
     def with_(self, kind: str, **parts: Any) -> "Check":  # noqa: ANN401
-        """Return the question with more said."""
+        """Return the question with more attributes."""
         return Check(kind, self.question._replace(**parts), self._ask)
 
     def answer(self, verb: str) -> Answer:

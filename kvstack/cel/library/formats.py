@@ -77,8 +77,8 @@ FUNCTIONS: Final[Functions] = merged(
 )
 
 
-def _validate(found: Format, text: str) -> Optional:
-    problems = found.check(text)
+def _validate(format_: Format, text: str) -> Optional:
+    problems = format_.check(text)
     return Optional(problems) if problems else NONE
 
 
@@ -87,8 +87,8 @@ def _named(name: str) -> Optional:
     return NONE if found is None else Optional(found)
 
 
-def _constant(found: Format) -> Callable[[], Format]:
-    return lambda: found
+def _constant(format_: Format) -> Callable[[], Format]:
+    return lambda: format_
 
 
 IMPLEMENTATIONS: Final[Mapping[str, Callable[..., Any]]] = {

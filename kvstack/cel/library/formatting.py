@@ -1,6 +1,6 @@
 """`"%s has %d".format(["a", 1])`: texts with values in them.
 
-`check_format` finds what is wrong with a call whose text and list stand in the expression.
+`check_format` finds the errors of a call whose format and list are literals.
 """
 
 import math
@@ -24,10 +24,10 @@ _LISTED: Final = (
 
 
 class _Clause(NamedTuple):
-    """What a letter after the percent sign asks for."""
+    """The formatter of a letter after the percent sign."""
 
-    told: str
-    """What is said of a value of another type."""
+    error: str
+    """The error for a value of another type."""
     types: frozenset[str]
     """Names of types that expressions may give."""
 
@@ -124,25 +124,25 @@ def _clause(pattern: str, start: int) -> tuple[str, int | None, int]:
     """Return the letter of a clause, its precision, and where it ends."""
     precision: int | None = None
     position = start
-    told = "could not parse formatting clause"
+    prefix = "could not parse formatting clause"
     if pattern[position] == ".":
         end = position + 1
         while end < len(pattern) and pattern[end] in "0123456789":
             end += 1
-        told_more = f"{told}: error while parsing precision"
+        precision_error = f"{prefix}: error while parsing precision"
         if end >= len(pattern):
-            raise CelError(f"{told_more}: could not find end of precision specifier")
+            raise CelError(f"{precision_error}: could not find end of precision specifier")
         digits = pattern[position + 1 : end]
         if not digits or int(digits) > 2**63 - 1:
             reason = "invalid syntax" if not digits else "value out of range"
             raise CelError(
-                f"{told_more}: error while converting precision to integer: strconv.Atoi: parsing"
-                f' "{digits}": {reason}'
+                f"{precision_error}: error while converting precision to integer: "
+                f'strconv.Atoi: parsing "{digits}": {reason}'
             )
         precision, position = int(digits), end
     letter = pattern[position]
     if letter not in _CLAUSES_BY_LETTER:
-        raise CelError(f'{told}: unrecognized formatting clause "{letter}"')
+        raise CelError(f'{prefix}: unrecognized formatting clause "{letter}"')
     return letter, precision, position + 1
 
 
@@ -170,7 +170,7 @@ def _one(value: Any, clause: str, precision: int | None) -> str:  # noqa: ANN401
 
 
 def _refused(clause: str, name: str, node: Node | None = None) -> _ClauseError:
-    told = _CLAUSES_BY_LETTER[clause].told
+    told = _CLAUSES_BY_LETTER[clause].error
     return _ClauseError(f"{told}, was given {_PROTO_NAMES.get(name, name)}", node)
 
 
@@ -185,8 +185,8 @@ def _check(node: Node, clause: str) -> None:
             _check(each, clause)
 
 
-def _name_of(found: Type) -> str:
-    return found.name
+def _name_of(type_: Type) -> str:
+    return type_.name
 
 
 def _float_text(number: float, clause: str, precision: int) -> str:

@@ -53,7 +53,7 @@ FUNCTIONS: Final[Functions] = merged(
 INCLUDES: Final[Functions] = declared("""
     includes: dyn.(dyn) -> bool @ list_includes_dyn_dyn
 """)
-"""What came with the newest version."""
+"""Functions of the newest version."""
 OPTIONALS: Final[Functions] = declared("""
     optional.of: (V) -> optional(V) @ optional_of
     optional.ofNonZeroValue: (V) -> optional(V) @ optional_ofNonZeroValue
@@ -107,13 +107,13 @@ def _includes(items: Any, item: Any) -> bool:  # noqa: ANN401
 
 
 def _slice(items: list[Any], start: int, end: int) -> list[Any]:
-    told = f"cannot slice({start}, {end})"
+    prefix = f"cannot slice({start}, {end})"
     if start < 0 or end < 0:
-        raise CelError(f"{told}, negative indexes not supported")
+        raise CelError(f"{prefix}, negative indexes not supported")
     if start > end:
-        raise CelError(f"{told}, start index must be less than or equal to end index")
+        raise CelError(f"{prefix}, start index must be less than or equal to end index")
     if len(items) < end:
-        raise CelError(f"{told}, list is length {len(items)}")
+        raise CelError(f"{prefix}, list is length {len(items)}")
     return list(items[start:end])
 
 
@@ -180,10 +180,10 @@ def _intersects(items: list[Any], others: list[Any]) -> bool:
     return any(equal(each, other) for each in items for other in others)
 
 
-def _value(found: Optional) -> Any:  # noqa: ANN401
-    if not found.has_value:
+def _value(optional: Optional) -> Any:  # noqa: ANN401
+    if not optional.has_value:
         raise CelError("optional.none() dereference")
-    return found.value
+    return optional.value
 
 
 def _unwrapped(items: list[Any]) -> list[Any]:

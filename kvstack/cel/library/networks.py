@@ -74,7 +74,7 @@ class Cidr(NamedTuple):
 
 
 class _AddressError(CelError):
-    """A text that is no address."""
+    """The text is not an address."""
 
 
 def _text(ip: Ip) -> str:
@@ -188,7 +188,7 @@ def _check_end(text: str, rest: str, filled: int, *, has_gap: bool) -> int:
 
 def _ip(text: str) -> Ip:
     try:
-        found, zone, is_mapped = _parse(text)
+        address, zone, is_mapped = _parse(text)
     except _AddressError as error:
         message = f"IP Address {quote(text)} parse error during conversion from string: {error}"
         raise CelError(message) from None
@@ -196,34 +196,34 @@ def _ip(text: str) -> Ip:
         raise CelError(f"IP address {quote(text)} with zone value is not allowed")
     if is_mapped:
         raise CelError(f"IPv4-mapped IPv6 address {quote(text)} is not allowed")
-    return found
+    return address
 
 
 def _cidr(text: str) -> Cidr:
-    told = "network address parse error during conversion from string: "
+    failure = "network address parse error during conversion from string: "
     try:
-        found, is_mapped = _prefix(text)
+        network, is_mapped = _prefix(text)
     except _AddressError as error:
         prefix = f"netip.ParsePrefix({quote(text)}): "
-        raise CelError(f"{told}{told}{prefix}{error}") from None
+        raise CelError(f"{failure}{failure}{prefix}{error}") from None
     if is_mapped:
-        raise CelError(f"{told}IPv4-mapped IPv6 address {quote(text)} is not allowed")
-    return found
+        raise CelError(f"{failure}IPv4-mapped IPv6 address {quote(text)} is not allowed")
+    return network
 
 
 def _prefix(text: str) -> tuple[Cidr, bool]:
     head, slash, tail = text.rpartition("/")
     if not slash:
         raise _AddressError("no '/'")
-    found, zone, is_mapped = _parse(head)
+    address, zone, is_mapped = _parse(head)
     if zone:
         raise _AddressError("IPv6 zones cannot be present in a prefix")
     is_number = tail.isascii() and tail.isdigit() and (len(tail) == 1 or tail[0] != "0")
     if not is_number or len(tail) > 18:
         raise _AddressError(f"bad bits after slash: {quote(tail)}")
-    if int(tail) > found.bits:
+    if int(tail) > address.bits:
         raise _AddressError("prefix length out of range")
-    return Cidr(found, int(tail)), is_mapped
+    return Cidr(address, int(tail)), is_mapped
 
 
 def _is(parse: Callable[[str], object]) -> Callable[[str], bool]:

@@ -1,4 +1,4 @@
-"""Declarations of operators; `evaluation/operators.py` says what they do."""
+"""Declarations of operators; `evaluation/operators.py` implements them."""
 
 from collections.abc import Iterator
 from typing import Final

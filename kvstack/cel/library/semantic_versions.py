@@ -29,7 +29,7 @@ _PARTS: Final = ("major", "minor", "patch")
 
 
 class Semver:
-    """A version; what stands after a plus does not count."""
+    """A version; the build metadata after a plus is ignored."""
 
     __slots__ = ("before", "numbers")
 
@@ -71,13 +71,13 @@ def _parse(text: str) -> Semver:
     patch, plus, build = parts[2].partition("+")
     patch, dash, before = patch.partition("-")
     numbers = tuple(map(_number, (parts[0], parts[1], patch), _PARTS))
-    found = tuple(map(_before, before.split("."))) if dash else ()
+    identifiers = tuple(map(_before, before.split("."))) if dash else ()
     for each in build.split(".") if plus else ():
         if not each:
             raise CelError("Build meta data is empty")
         if not _LETTERS.issuperset(each):
             raise CelError(f"Invalid character(s) found in build meta data {quote(each)}")
-    return Semver((numbers[0], numbers[1], numbers[2]), found)
+    return Semver((numbers[0], numbers[1], numbers[2]), identifiers)
 
 
 def _number(text: str, name: str) -> int:

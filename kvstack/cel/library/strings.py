@@ -44,7 +44,7 @@ FUNCTIONS: Final[Functions] = declared("""
 """)
 
 _TEXT_MAX: Final = 32 * 1024 * 1024
-"""Of a text that is made by replacing short parts by long ones."""
+"""Limit on a text that is made by replacing short parts by long ones."""
 _SPACES: Final = (
     "\t\n\v\f\r \u0085\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009"
     "\u200a\u2028\u2029\u202f\u205f\u3000"

@@ -34,18 +34,18 @@ ALL: Final[Functions] = merged(
     lists.INCLUDES,
     lists.OPTIONALS,
 )
-"""What stored expressions may use."""
+"""The functions that stored expressions may use."""
 COMPATIBLE: Final[Functions] = {
     name: overloads
     for name, overloads in ALL.items()
     if name not in lists.INCLUDES and not name.startswith("jsonpatch.")
 }
-"""What new expressions may use: what an API server one minor version older knows, too."""
+"""The functions for new expressions: those of an API server one minor version older, too."""
 WITHOUT_PATCHES: Final[Functions] = {
     name: overloads for name, overloads in ALL.items() if not name.startswith("jsonpatch.")
 }
 PATCHES: Final[Functions] = {"jsonpatch.escapeKey": ALL["jsonpatch.escapeKey"]}
-"""What only expressions that make patches may use."""
+"""The functions for expressions that make patches only."""
 OVERLOADS: Final[Mapping[str, Overload]] = {
     overload.identifier: overload for overloads in ALL.values() for overload in overloads
 }

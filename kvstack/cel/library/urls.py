@@ -23,7 +23,7 @@ FUNCTIONS: Final[Functions] = declared("""
 """)
 
 _PATH_SAFE: Final = "/$&+,:;=@!'()*[]"
-"""What may stand in a path unescaped."""
+"""Characters that may be unescaped in a path."""
 
 
 class UrlValue:
@@ -65,13 +65,13 @@ def request_problem(text: str) -> str:
 
 
 def _url(text: str) -> UrlValue:
-    told = "URL parse error during conversion from string: "
+    prefix = "URL parse error during conversion from string: "
     if problem := request_problem(text):
-        raise CelError(f"{told}{problem}")
+        raise CelError(f"{prefix}{problem}")
     try:
         return UrlValue(text, go_urls.parse(text))
     except go_urls.UrlError as error:
-        raise CelError(f"{told}{error}") from None
+        raise CelError(f"{prefix}{error}") from None
 
 
 def _hostname(url: UrlValue) -> str:
@@ -103,16 +103,16 @@ def _escaped_path(url: UrlValue) -> str:
 
 
 def _query(url: UrlValue) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     for pair in url.parts.query.split("&"):
         if not pair or ";" in pair:
             continue
         name, _, value = pair.partition("=")
         try:
-            found.setdefault(_unescaped(name), []).append(_unescaped(value))
+            values.setdefault(_unescaped(name), []).append(_unescaped(value))
         except ValueError:
-            continue  # what is no pair does not count
-    return found
+            continue  # parts that are not pairs are ignored
+    return values
 
 
 def _unescaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""What a schema says of the values that expressions work on.
+"""The types that a schema declares for the values of expressions.
 
     declared = declare(schema, is_resource=True)
     declared.type               struct, list(string), …: what the checker sees
@@ -40,7 +40,7 @@ Schema: TypeAlias = dict[str, Any]
 Wrap: TypeAlias = Callable[[Any], Any]
 
 REQUEST_BYTES_MAX: Final = 3 * 1024 * 1024
-"""Of a request; what is larger cannot come."""
+"""The largest request, which bounds the size of values."""
 _NAME_MAX: Final = 253
 _TEXT_MAX: Final = REQUEST_BYTES_MAX - 2
 _TIME_FORMATS: Final = {"duration": (DURATION, 32, 3), "date": (TIMESTAMP, 12, 12)}
@@ -72,21 +72,21 @@ class Declared:
         self.min_size = min_size
         self.items = items
         self.fields = fields
-        """By their escaped names; None: it has none."""
+        """The fields by their escaped names; None: it has none."""
         self.keys = _KEY if type_.kind == "map" else None
 
     def structs(self) -> dict[str, dict[str, Type]]:
         """Return the fields of all types within this one, by the names of the types."""
-        found: dict[str, dict[str, Type]] = {}
+        structs: dict[str, dict[str, Type]] = {}
         waiting = [self]
         while waiting:
             each = waiting.pop()
             if each.items is not None:
                 waiting.append(each.items)
             if each.fields is not None:
-                found[each.type.name] = {name: inner.type for name, inner in each.fields.items()}
+                structs[each.type.name] = {name: inner.type for name, inner in each.fields.items()}
                 waiting += each.fields.values()
-        return found
+        return structs
 
     def sizes(self, path: Path, _type: Type) -> Range | None:
         """Return how large the value at a path may be; see `checker.estimates`."""
@@ -106,7 +106,7 @@ class Declared:
 
     @property
     def cardinality(self) -> int:
-        """How many values there may be in a request at most."""
+        """The maximum number of values in a request."""
         return REQUEST_BYTES_MAX // (self.min_size + 1)
 
 
@@ -118,7 +118,7 @@ _KEY: Final = Declared(STRING, _plain)
 
 
 def declare(schema: Schema, *, is_resource: bool, name: str = "selfType") -> Declared | None:
-    """Return what a schema says; None: expressions cannot see its values.
+    """Return the declaration of a schema; None: expressions cannot see its values.
 
     name: of the type, if it has fields.
     """
@@ -188,11 +188,11 @@ def _nullable(schema: Schema, wrap: Wrap) -> Wrap:
     if wrap is _plain:
         return wrap
     if not schema.get("nullable"):
-        return lambda value: wrap(_given(value))
+        return lambda value: wrap(_unwrap(value))
     return lambda value: None if value is None else wrap(value)
 
 
-def _given(value: Any) -> Any:  # noqa: ANN401
+def _unwrap(value: Any) -> Any:  # noqa: ANN401
     if value is None:
         raise CelError("invalid data, got null for schema with nullable=false")
     return value

@@ -51,13 +51,13 @@ def compile_message(declared: Declared, rule: dict[str, Any], *, is_stored: bool
 
 
 def _compiled(
-    declared: Declared, scope: Scope, text: str, wanted: Type, prefix: str, wrong: str
+    declared: Declared, scope: Scope, text: str, expected: Type, prefix: str, wrong: str
 ) -> CompiledText:
     try:
         checked = check_expression(text, scope)
     except CompileError as error:
         return CompiledText(problem=f"{prefix}compilation failed: {error}")
-    if checked.type is not wanted:
+    if checked.type is not expected:
         return CompiledText(problem=wrong)
     try:
         program = program_of(checked, scope)

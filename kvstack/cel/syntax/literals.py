@@ -1,4 +1,4 @@
-"""What literals stand for: texts with escapes, numbers."""
+"""The values of literals: texts with escapes, numbers."""
 
 from typing import Final
 
@@ -12,7 +12,7 @@ _CODE_MAX: Final = 0x10FFFF
 
 
 def unquoted_text(literal: str) -> str:
-    """Return the text of a literal; ValueError: a code that is no character."""
+    """Return the text of a literal; ValueError for an invalid code point."""
     content, is_raw = _content(literal)
     if is_raw or "\\" not in content:
         return content
@@ -47,7 +47,7 @@ def _content(literal: str) -> tuple[str, bool]:
 
 
 def _codes(content: str, *, is_bytes: bool) -> list[tuple[int, bool]]:
-    """Return characters, or bytes where an escape says one."""
+    """Return characters, or bytes where an escape denotes one."""
     codes: list[tuple[int, bool]] = []
     position = 0
     while position < len(content):

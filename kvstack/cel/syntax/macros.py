@@ -1,4 +1,4 @@
-"""Calls that stand for other expressions.
+"""Macros: calls that expand to other expressions.
 
 has(a.b)             whether a has a field b
 all exists exists_one existsOne map filter      with one variable, and but for the last two with two
@@ -80,18 +80,18 @@ def _map_entries(offset: int, arguments: list[Node]) -> tuple[Node, Node, Node, 
     return _gathered(offset, MapNode(offset, []), arguments, step)
 
 
-def _variable(node: Node, told: str) -> str:
+def _variable(node: Node, message: str) -> str:
     if not isinstance(node, Ident):
-        raise MacroError(node.offset, told)
+        raise MacroError(node.offset, message)
     if node.name in {ACCUMULATOR, "__result__"}:
         raise MacroError(node.offset, _OVERWRITES)
     return node.name
 
 
-def _one_variable(parts: _Parts, told: str = _SIMPLE_NAME) -> Macro:
+def _one_variable(parts: _Parts, message: str = _SIMPLE_NAME) -> Macro:
     def expand(offset: int, target: Node | None, arguments: list[Node]) -> Node:
         assert target is not None
-        name = _variable(arguments[0], told)
+        name = _variable(arguments[0], message)
         return Comprehension(offset, target, (name, ""), ACCUMULATOR, parts(offset, arguments[1:]))
 
     return expand

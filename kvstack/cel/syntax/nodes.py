@@ -25,7 +25,7 @@ class Node:
     __slots__ = ("offset", "type")
 
     def __init__(self, offset: int) -> None:
-        """Note where it stands in the source."""
+        """Note the position in the source."""
         self.offset = offset
         self.type: Type
         """Set by the checker."""
@@ -204,7 +204,7 @@ class Comprehension(Node):
 
     @property
     def is_bind(self) -> bool:
-        """Whether it only gives a value a name."""
+        """Whether it only binds a value to a name."""
         return (
             self.accumulator != ACCUMULATOR
             and isinstance(self.iter_range, ListNode)

@@ -2,7 +2,7 @@
 
     parse("a.b > 1", macros)  → Call("_>_", [Select(Ident a, "b"), Literal 1])
 
-Each method is a rule of the grammar. Where a text does not follow it, what is told and how parsing
+Each method is a rule of the grammar. Where a text does not follow it, the error and how parsing
 goes on is as a parser generated of the grammar does it: a token too many is dropped, a missing one
 made up, and else tokens are skipped until one that may follow the rule.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Final, TypeAlias
 
-from kvstack.cel.errors import CompileError, Issue, shown
+from kvstack.cel.errors import CompileError, Issue, format_issues
 from kvstack.cel.syntax.literals import unquoted_bytes, unquoted_text
 from kvstack.cel.syntax.nodes import (
     Call,
@@ -40,9 +40,9 @@ from kvstack.cel.syntax.tokens import (
 from kvstack.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
 
 Macro: TypeAlias = Callable[[int, Node | None, list[Node]], Node | None]
-"""(offset, target, arguments) → what the call stands for, None: itself; raises MacroError."""
+"""(offset, target, arguments) → the expansion of a call, None: itself; raises MacroError."""
 Macros: TypeAlias = Mapping[tuple[str, int, bool], Macro]
-"""By name, number of arguments, and whether there is a target."""
+"""Macros by name, number of arguments, and whether there is a target."""
 
 DEPTH_MAX: Final = 250
 SIZE_MAX: Final = 100_000
@@ -77,30 +77,30 @@ class MacroError(ValueError):
 
 
 class _Broken(Node):
-    """Stands where the source has no expression."""
+    """The node where the source has no expression."""
 
     __slots__ = ()
 
 
 class _MismatchError(Exception):
-    """A rule that cannot go on; it has been told."""
+    """A rule cannot continue; the error was reported."""
 
 
 def parse(source: str, macros: Macros) -> Node:
     """Return the tree of an expression; raises CompileError."""
     if len(source) > SIZE_MAX:
         text = f"expression code point size exceeds limit: size: {len(source)}, limit {SIZE_MAX}"
-        raise CompileError(shown(source, [Issue(-1, text)]))
+        raise CompileError(format_issues(source, [Issue(-1, text)]))
     parser = _Parser(source, macros)
     too_deep = Issue(-1, "max recursion depth exceeded")
     try:
         node = parser.start()
     except RecursionError:
-        raise CompileError(shown(source, [too_deep])) from None
+        raise CompileError(format_issues(source, [too_deep])) from None
     if not parser.issues and depth(node) > DEPTH_MAX:
         parser.issues.append(too_deep)
     if parser.issues:
-        raise CompileError(shown(source, parser.issues))
+        raise CompileError(format_issues(source, parser.issues))
     return node
 
 
@@ -114,7 +114,7 @@ class _Parser:
         self._macros = macros
         self._is_recovering = False
         self._followers: list[tuple[str, ...]] = [(EOF,)]
-        """What may follow the expressions that are being parsed, the outermost first."""
+        """The tokens that may follow the expressions being parsed, the outermost first."""
 
     # Rules.
 
@@ -384,7 +384,7 @@ class _Parser:
         return token
 
     def _take(self, kind: str) -> bool:
-        """Take a token if it is there."""
+        """Consume a token if it is next."""
         if self._token.kind != kind:
             return False
         self._next()
@@ -404,15 +404,15 @@ class _Parser:
         token = self._token
         if token.kind == kind:
             return self._next().offset
-        wanted = kind if kind == EOF else f"'{kind}'"
+        expected = kind if kind == EOF else f"'{kind}'"
         if self._peek().kind == kind and token.kind != EOF:
-            self._tell(token, f"extraneous input '{token.text}' expecting {wanted}")
+            self._tell(token, f"extraneous input '{token.text}' expecting {expected}")
             self._next()
             return self._next().offset
         if token.kind in followers:
-            self._tell(token, f"missing {wanted} at '{token.text}'")
+            self._tell(token, f"missing {expected} at '{token.text}'")
             return token.offset
-        self._tell(token, f"mismatched input '{token.text}' expecting {wanted}")
+        self._tell(token, f"mismatched input '{token.text}' expecting {expected}")
         raise _MismatchError
 
     # Errors.
@@ -444,7 +444,7 @@ class _Parser:
         return False
 
     def _no_alternative(self, first: Token, failing: Token) -> None:
-        """Tell that no rule begins with these tokens; raises _MismatchError."""
+        """Report that no rule begins with these tokens; raises _MismatchError."""
         text = first.text if failing is first or failing.kind == EOF else first.text + failing.text
         if text[1:] in _LITERALS and text[0] == ".":
             message = f"mismatched input '{text[1:]}' expecting IDENTIFIER"

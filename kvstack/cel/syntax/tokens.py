@@ -2,7 +2,7 @@
 
     tokenize("a.b > 1")  → IDENT a, '.', IDENT b, '>', NUM_INT 1, EOF
 
-What is no token is told and skipped, as the grammar's own lexer skips it.
+Text that is not a token is reported and skipped, as in the grammar's own lexer.
 """
 
 import re
@@ -52,7 +52,7 @@ _PAIRED: Final = frozenset("=&|")
 
 
 def tokenize(source: str, issues: list[Issue]) -> list[Token]:
-    """Return the tokens, the end among them; what is none is added to the issues."""
+    """Return the tokens, including the end; invalid text is added to the issues."""
     tokens: list[Token] = []
     position, end = 0, len(source)
     while position < end:
@@ -71,7 +71,7 @@ def tokenize(source: str, issues: list[Issue]) -> list[Token]:
 
 
 def _skip(source: str, start: int, issues: list[Issue]) -> int:
-    """Tell of what begins no token; return where the next may begin."""
+    """Report text that begins no token; return where the next may begin."""
     character = source[start]
     failing = start
     if character in _PAIRED:
@@ -93,7 +93,7 @@ _DIGITS_OF: Final = {"x": 2, "X": 2, "u": 4, "U": 8}
 
 
 def _end_of_escape(source: str, start: int) -> int:
-    """Return where an escape that is none goes wrong."""
+    """Return the position of the error in an invalid escape."""
     if source[start : start + 1] != "\\":
         return start
     wanted = _DIGITS_OF.get(source[start + 1 : start + 2], 0)

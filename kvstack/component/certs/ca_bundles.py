@@ -1,4 +1,4 @@
-"""Whether the certificates in PEM that a client is to trust can be read."""
+"""Checks of PEM bundles of certificates that a client should trust."""
 
 import base64
 import binascii
@@ -18,7 +18,7 @@ class BundleError(ValueError):
 
 
 def bundle_problem(text: str) -> str:
-    """Return why there is no certificate in a bundle, empty if there is; `text` is base64."""
+    """Return why a bundle has no certificate, empty if it has one; `text` is base64."""
     try:
         certificates_of(base64.b64decode(text))
     except binascii.Error:
@@ -31,7 +31,7 @@ def bundle_problem(text: str) -> str:
 def certificates_of(data: bytes) -> list[bytes]:
     """Return the certificates of a bundle in DER, as Go finds them; raises BundleError.
 
-    What is no certificate is passed over as long as there is one.
+    Blocks that are not certificates are skipped if there is a certificate.
     """
     blocks = list(pem.blocks(data))
     given = [each.content for each in blocks if each.kind == CERTIFICATE and not each.headers]

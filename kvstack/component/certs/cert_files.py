@@ -5,8 +5,8 @@
     pki.pair("apiserver", "ca", Profile(…), now)                       apiserver.crt, apiserver.key
     pki.key("sa")                                                      sa.key, sa.pub
 
-A file that is there and good is left alone. Whoever serves a certificate reads its files again, so
-that a renewed one takes its place. Files are put in place whole; keys are for their owner alone.
+A valid file is kept. Servers read the files of a certificate again, so that they serve a renewed
+one. Files are replaced atomically; keys are readable by their owner only.
 """
 
 import os
@@ -31,19 +31,19 @@ class CertFiles:
     """The certificates and keys of one directory."""
 
     def __init__(self, directory: Path) -> None:
-        """Use a directory, which need not be there yet."""
+        """Use a directory, which need not exist yet."""
         self.directory: Final = directory
 
     def cert(self, name: str) -> Path:
-        """Return where a certificate is."""
+        """Return the path of a certificate."""
         return self.directory / f"{name}.crt"
 
     def key_file(self, name: str) -> Path:
-        """Return where a key is."""
+        """Return the path of a key."""
         return self.directory / f"{name}.key"
 
     def read(self, name: str) -> Pair | None:
-        """Return a certificate and its key; None: one of them is not there. ConfigError."""
+        """Return a certificate and its key; None if one is missing. Raises ConfigError."""
         try:
             return Pair(self.cert(name).read_bytes(), self.key_file(name).read_bytes())
         except FileNotFoundError:
@@ -62,7 +62,7 @@ class CertFiles:
         return found
 
     def pair(self, name: str, authority: str, profile: Profile, now_s: float) -> str:
-        """See that a certificate is good; return why a new one was made, empty: it was not.
+        """Issue a certificate if needed; return why a new one was made, empty if the old is valid.
 
         Raises ConfigError.
         """
@@ -70,7 +70,7 @@ class CertFiles:
         if signer is None:
             raise ConfigError(f"{self.cert(authority)} or its key is missing")
         found = self.read(name)
-        why = "there is none"
+        why = "it does not exist"
         if found is not None:
             try:
                 why = reason_to_renew(signer.cert, found.cert, profile, now_s)
@@ -81,14 +81,14 @@ class CertFiles:
             self._write(name, Pair(made.cert + signer.cert, made.key))
         return why
 
-    def key(self, name: str, made: tuple[bytes, bytes] | None = None) -> Path:
+    def key(self, name: str, new: tuple[bytes, bytes] | None = None) -> Path:
         """Return the file of a private key, a new one if there is none; `.pub` is beside it.
 
-        made: the halves of a new key, if they were made already.
+        new: the halves of a new key, if they were generated already.
         """
         path = self.key_file(name)
         if not path.exists():
-            private, public = made or new_key()
+            private, public = new or new_key()
             write_file(path.with_suffix(".pub"), public, _PUBLIC, is_lasting=True)
             write_file(path, private, _SECRET, is_lasting=True)
         return path
@@ -99,10 +99,9 @@ class CertFiles:
 
 
 def write_file(path: Path, data: bytes, mode: int = _SECRET, *, is_lasting: bool = False) -> None:
-    """Put a file in place whole; its directory is made for its owner alone. ConfigError.
+    """Replace a file atomically; its directory is made for its owner alone. ConfigError.
 
-    is_lasting: whether it could not be made again, so that it is to be on the disk before anybody
-    goes by it.
+    is_lasting: the file could not be made again, so it must be on the disk before it is used.
     """
     new = path.with_name(f"{path.name}.new")
     try:

@@ -3,7 +3,7 @@
     ca = new_authority("kubernetes", now)
     pair = issue(ca, Profile("kube-apiserver", hosts=("localhost", "10.0.0.1"), serves=True), now)
 
-Keys are on the curve P-256: made in no time, and every client of TLS knows it. Times are seconds
+Keys are on the curve P-256: fast to generate, and supported by every TLS client. Times are seconds
 since 1970; nothing reads a clock or a file here.
 """
 
@@ -44,22 +44,22 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a certificate is for."""
+    """The subject and the usages of a certificate."""
 
     name: str
-    """Its common name: of a client, the user."""
+    """The common name; for a client, the user."""
     groups: tuple[str, ...] = ()
-    """Its organizations: of a client, the groups."""
+    """The organizations; for a client, the groups."""
     hosts: tuple[str, ...] = ()
     """DNS names and IP addresses of a server."""
     serves: bool = False
-    """Whether a server shows it; else a client does."""
+    """Whether it is a server certificate; else a client certificate."""
     asks: bool = False
-    """Whether a server shows it as a client, too."""
+    """Whether a server certificate is also used as a client certificate."""
 
 
 def new_authority(name: str, now_s: float) -> Pair:
-    """Return a new authority that signs itself."""
+    """Return a new self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = _name(name, ())
     builder = _builder(subject, subject, key.public_key(), now_s, AUTHORITY_DAYS)
@@ -97,7 +97,7 @@ def issue(authority: Pair, profile: Profile, now_s: float) -> Pair:
 def new_key() -> tuple[bytes, bytes]:
     """Return a private key that signs tokens, and its public half, in PEM.
 
-    It is of RSA: not all who verify tokens know elliptic curves.
+    It is an RSA key: not all verifiers of tokens support elliptic curves.
     """
     key = rsa.generate_private_key(65537, TOKEN_KEY_BITS)
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
@@ -105,7 +105,7 @@ def new_key() -> tuple[bytes, bytes]:
 
 
 def reason_to_renew(authority: bytes, cert: bytes, profile: Profile, now_s: float) -> str:
-    """Return why a certificate is not what is needed; empty: it is. ValueError: it is none."""
+    """Return why a certificate does not fit a profile; empty if it does. ValueError: invalid."""
     certificate = x509.load_pem_x509_certificate(cert)
     issuer = x509.load_pem_x509_certificate(authority)
     begins, ends = (
@@ -113,16 +113,16 @@ def reason_to_renew(authority: bytes, cert: bytes, profile: Profile, now_s: floa
         certificate.not_valid_after_utc.timestamp(),
     )
     if ends - now_s < (ends - begins) * RENEW_PART:
-        return "it ends soon"
+        return "it expires soon"
     if certificate.subject != _name(profile.name, profile.groups):
-        return "it is for somebody else"
+        return "it has another subject"
     if not set(profile.hosts) <= set(hosts_of(certificate)):
         return "it lacks a host name"
     return "" if _is_signed_by(issuer, certificate) else "another authority signed it"
 
 
 def is_signed_by(authority: bytes, cert: bytes) -> bool:
-    """Tell whether an authority signed a certificate; ValueError: one of them is none."""
+    """Return whether an authority signed a certificate; ValueError if one of them is invalid."""
     return _is_signed_by(
         x509.load_pem_x509_certificate(authority), x509.load_pem_x509_certificate(cert)
     )
@@ -137,12 +137,12 @@ def _is_signed_by(authority: x509.Certificate, cert: x509.Certificate) -> bool:
 
 
 def ends_at(cert: bytes) -> float:
-    """Return when the first certificate ends, in seconds since 1970; ValueError."""
+    """Return when the first certificate expires, in seconds since 1970; ValueError."""
     return x509.load_pem_x509_certificate(cert).not_valid_after_utc.timestamp()
 
 
 def hosts_of(cert: x509.Certificate) -> Sequence[str]:
-    """Return the host names and addresses a certificate is for."""
+    """Return the host names and addresses in a certificate."""
     try:
         names = cert.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:

@@ -1,4 +1,4 @@
-"""A client's TLS files, read by OpenSSL, which says best what is wrong with them."""
+"""A client's TLS files, read by OpenSSL, which has the best error messages."""
 
 import ssl
 

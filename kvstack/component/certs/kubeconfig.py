@@ -12,7 +12,7 @@ _MEMBERS: Final = ("clusters", "users", "contexts")
 
 
 def kubeconfig(server: str, authority: bytes, user: str, client: Pair) -> bytes:
-    """Return the file of a user; server: URL, authority: of the server's certificate."""
+    """Return a user's kubeconfig; server: URL, authority: that of the server's certificate."""
     context = f"{user}@{CLUSTER}"
     return f"""\
 apiVersion: v1
@@ -37,14 +37,14 @@ current-context: {context}
 
 
 def write_kubeconfig(path: Path, content: bytes) -> bool:
-    """Put a file in place if it says anything else; tell whether it did. ConfigError.
+    """Write a kubeconfig if it differs; return whether it did. Raises ConfigError.
 
-    What others added to the file stays: other clusters, users and contexts, and which is current.
+    Other clusters, users and contexts in the file stay, and so does the current context.
     """
     try:
         before = path.read_bytes()
     except OSError:
-        before = b""  # it is not there, or write_file says what is wrong
+        before = b""  # it does not exist, or write_file reports the error
     if before == content:
         return False
     merged = _merged(before, content)
@@ -55,8 +55,8 @@ def write_kubeconfig(path: Path, content: bytes) -> bool:
 
 
 def _merged(before: bytes, content: bytes) -> bytes | None:
-    """Return a file with the entries of another; None: it has them."""
-    import yaml  # seldom needed
+    """Return a file merged with the entries of another; None if it has them."""
+    import yaml  # rarely needed
 
     try:
         old = yaml.safe_load(before)

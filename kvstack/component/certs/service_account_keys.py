@@ -45,7 +45,7 @@ _CURVES: Final = {
 
 
 class UnusableKeyError(ConfigError, ValueError):
-    """A text holds no key that tokens can be signed or verified with."""
+    """A text contains no key that tokens can be signed or verified with."""
 
 
 class SignatureError(Exception):
@@ -122,7 +122,7 @@ class SigningKey:
         """Read the first private key; raises UnusableKeyError."""
         key = next((each for each in _keys(pem) if _is_private(each)), None)
         if not isinstance(key, RSAPrivateKey | EllipticCurvePrivateKey):
-            raise UnusableKeyError("there is no private key to sign tokens with")
+            raise UnusableKeyError("no private key to sign tokens with")
         self._key: Final = key
         self.public: Final = PublicKey(key.public_key())
 
@@ -138,7 +138,7 @@ def public_keys(pem: bytes) -> list[PublicKey]:
     """Return the public halves of all keys and certificates in a text; raises UnusableKeyError."""
     keys = [PublicKey(key.public_key() if _is_private(key) else key) for key in _keys(pem)]
     if not keys:
-        raise UnusableKeyError("there is no key to verify tokens with")
+        raise UnusableKeyError("no key to verify tokens with")
     return keys
 
 
@@ -157,10 +157,10 @@ def _keys(pem: bytes) -> Iterable[Any]:
 
 
 def _private_key(text: bytes) -> object:
-    """Return a private key; raises ValueError for what is none, or has a wrong public half.
+    """Return a private key; raises ValueError if it is invalid, or has a wrong public half.
 
-    The library's own check of an RSA key asks whether its factors are prime, which takes longer
-    than all else that is done with it at a start. It is the operator's, and has to sign.
+    The library's own check of an RSA key tests whether its factors are prime, which takes longer
+    than everything else at a start. The key is the operator's, and must be able to sign.
     """
     key = load_pem_private_key(text, None, unsafe_skip_rsa_key_validation=True)
     if isinstance(key, RSAPrivateKey):
@@ -184,7 +184,7 @@ def _algorithm_of(key: RSAPublicKey | EllipticCurvePublicKey) -> str:
     if isinstance(key, RSAPublicKey):
         return "RS256"
     if key.curve.name not in _CURVES:
-        raise UnusableKeyError(f"tokens cannot be signed on the curve {key.curve.name}")
+        raise UnusableKeyError(f"unsupported curve {key.curve.name} for signing tokens")
     return _CURVES[key.curve.name][0]
 
 

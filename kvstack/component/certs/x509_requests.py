@@ -1,7 +1,6 @@
-"""Requests for certificates in DER (PKCS #10) and public keys, checked as the API demands.
+"""Certificate requests in DER (PKCS #10) and public keys, checked as the API requires.
 
-What cannot be read, and signatures that do not match, are told in words of Go's x509 where there
-are some.
+Parse errors and signature errors have the texts of Go's x509 where it has some.
 """
 
 import hashlib
@@ -29,17 +28,17 @@ _UNKNOWN_KEY: Final = "unknown public key type; supported types are Ed25519, ECD
 
 
 class BadKeyError(ValueError):
-    """What is wrong with a public key: a value that is told, if any, and a detail."""
+    """A public key is not accepted: the value to report, if any, and a detail."""
 
     def __init__(self, detail: str, value: str | None = None) -> None:
-        """Take the value that the detail is about, None: none is told."""
+        """Take the value that the detail is about; None: no value is reported."""
         super().__init__(detail)
         self.detail = detail
         self.value = value
 
 
 def request_problem(data: bytes) -> str:
-    """Return what is wrong with a request in PEM, empty: nothing."""
+    """Return the error of a request in PEM; empty if it is valid."""
     block = next(pem.blocks(data), None)
     if block is None or block.kind != REQUEST:
         return f"PEM block type must be {REQUEST}"
@@ -50,7 +49,7 @@ def request_problem(data: bytes) -> str:
 
 
 def read_request(data: bytes) -> x509.CertificateSigningRequest | None:
-    """Return the request in DER; None: it cannot be read."""
+    """Return the request in DER; None if it cannot be parsed."""
     try:
         request = x509.load_der_x509_csr(data)
         request.public_key()
@@ -69,7 +68,7 @@ def has_good_signature(request: x509.CertificateSigningRequest) -> bool:
 
 
 def _has_good_sha1_signature(request: x509.CertificateSigningRequest) -> bool:
-    """Check what the library does not: Go takes SHA-1 in requests, and kubectl's users have it."""
+    """Check SHA-1 signatures, which the library does not: Go accepts them in requests."""
     key, signed = request.public_key(), request.tbs_certrequest_bytes
     try:
         if isinstance(key, rsa.RSAPublicKey):
@@ -95,17 +94,17 @@ def _signature_problem(request: x509.CertificateSigningRequest) -> str:
 
 
 def read_key(data: bytes) -> PublicKeyTypes | None:
-    """Return the public key in DER (PKIX); None: it cannot be read."""
+    """Return the public key in DER (PKIX); None if it cannot be parsed."""
     try:
         return load_der_public_key(data)
     except (ValueError, UnsupportedAlgorithm):
         return None
 
 
-def check_key(key: PublicKeyTypes, curves_told: str) -> None:
+def check_key(key: PublicKeyTypes, allowed_curves: str) -> None:
     """Check the kind and size of a key; raises BadKeyError.
 
-    curves_told: which curves it may have, as the error says.
+    allowed_curves: the curves it may have, for the error.
     """
     if isinstance(key, ed25519.Ed25519PublicKey):
         return
@@ -113,7 +112,7 @@ def check_key(key: PublicKeyTypes, curves_told: str) -> None:
         name = key.curve.name
         if name not in _CURVES:
             told = f"curve {_OTHER_CURVES.get(name, name)}"
-            raise BadKeyError(f"elliptic public keys must use curve {curves_told}", told)
+            raise BadKeyError(f"elliptic public keys must use curve {allowed_curves}", told)
         return
     if not isinstance(key, rsa.RSAPublicKey):
         raise BadKeyError(_UNKNOWN_KEY)
@@ -148,7 +147,7 @@ def is_same_key(one: PublicKeyTypes, other: PublicKeyTypes) -> bool:
 
 
 def read_certificate(data: bytes) -> x509.Certificate | None:
-    """Return the certificate in DER; None: it cannot be read."""
+    """Return the certificate in DER; None if it cannot be parsed."""
     try:
         return x509.load_der_x509_certificate(data)
     except (ValueError, UnsupportedAlgorithm):

@@ -1,9 +1,9 @@
-"""Flags read as Go's pflag reads them, by the table of the program.
+"""Parses flags like Go's pflag, by the table of the program.
 
     --f=v  --f v  --bool  --bool=false  -v=4  -v4  --etcd_servers for --etcd-servers
 
-A flag of LIST or MAP that is given again adds to what was given before; of any other the last
-counts. The texts of errors are pflag's.
+A repeated flag of LIST or MAP adds to the values before; of any other the last
+value counts. The texts of errors are pflag's.
 """
 
 import csv
@@ -30,16 +30,16 @@ class UsageError(ConfigError):
 
 @dataclass(slots=True)
 class CommandLine:
-    """What a command line says."""
+    """The values of a command line."""
 
     table: FlagTable
     values: dict[str, Value] = field(default_factory=dict)
-    """By flag name, only of flags that were given."""
+    """Values by flag name, only of flags that were set."""
 
     def __getitem__(self, name: str) -> Value:
-        """Return the value of a flag, its default if it was not given."""
-        found = self.values.get(name)
-        return default_value(self.table.by_name[name]) if found is None else found
+        """Return the value of a flag, its default if it was not set."""
+        value = self.values.get(name)
+        return default_value(self.table.by_name[name]) if value is None else value
 
 
 def read_command_line(arguments: Sequence[str], command: str, table: FlagTable) -> CommandLine:
@@ -47,19 +47,19 @@ def read_command_line(arguments: Sequence[str], command: str, table: FlagTable) 
 
     `--help` and `--version` end the reading.
     """
-    given, strays = read_arguments(arguments, table)
+    line, strays = read_arguments(arguments, table)
     if strays:
-        told = " ".join(quote(each) for each in strays)
-        raise UsageError(f"{quote(command)} does not take any arguments, got [{told}]")
-    return given
+        quoted = " ".join(quote(each) for each in strays)
+        raise UsageError(f"{quote(command)} does not take any arguments, got [{quoted}]")
+    return line
 
 
 def read_arguments(arguments: Sequence[str], table: FlagTable) -> tuple[CommandLine, list[str]]:
-    """Read flags, and return what is none as well, in order; raises UsageError.
+    """Read flags, and return the other arguments, in order; raises UsageError.
 
     `--help` and `--version` end the reading.
     """
-    given = CommandLine(table)
+    line = CommandLine(table)
     rest = list(reversed(arguments))
     strays: list[str] = []
     while rest:
@@ -70,26 +70,26 @@ def read_arguments(arguments: Sequence[str], table: FlagTable) -> tuple[CommandL
         if len(argument) < 2 or not argument.startswith("-"):
             strays.append(argument)
             continue
-        flag, text, shown = _split(argument, table)
+        flag, text, name_in_errors = _split(argument, table)
         if flag.kind in (Kind.BOOL, Kind.VERSION):
             text = "true" if text is None else text
         elif text is None:
             if not rest:
                 raise UsageError(f"flag needs an argument: {argument}")
             text = rest.pop()
-        _set(given, flag, text, shown)
+        _set(line, flag, text, name_in_errors)
         if flag.name in ("help", "version"):
-            return given, []
-    return given, strays
+            return line, []
+    return line, strays
 
 
 def default_value(flag: Flag) -> Value:
-    """Return the value of a flag that is not given."""
+    """Return the value of a flag that is not set."""
     return _PARSERS[flag.kind](flag.default)
 
 
 def parse_value(flag: Flag, text: str) -> Value:
-    """Read a text as the value of a flag; ValueError tells why it cannot be."""
+    """Parse a text as the value of a flag; ValueError if it is invalid."""
     return _PARSERS[flag.kind](text)
 
 
@@ -107,7 +107,7 @@ def shown_value(flag: Flag, value: Value) -> str:
 
 
 def _split(argument: str, table: FlagTable) -> tuple[Flag, str | None, str]:
-    """Return the flag, the text that is given with it, and how errors name it."""
+    """Return the flag, the text of its value, and its name in errors."""
     if argument.startswith("--"):
         name, equals, text = argument[2:].partition("=")
         if not name or name.startswith(("-", "=")):
@@ -115,28 +115,28 @@ def _split(argument: str, table: FlagTable) -> tuple[Flag, str | None, str]:
         flag = table.by_name.get(name.replace("_", "-"))
         if flag is None:
             raise UsageError(f"unknown flag: --{name}")
-        return flag, text if equals else None, table.shown(flag)
+        return flag, text if equals else None, table.display_name(flag)
     letter, text = argument[1], argument[2:]
     flag = table.by_name.get(table.short.get(letter, ""))
     if flag is None:
-        told = quote(letter).replace('"', "'")
-        raise UsageError(f"unknown shorthand flag: {told} in {argument}")
-    return flag, text.removeprefix("=") if text else None, table.shown(flag)
+        quoted = quote(letter).replace('"', "'")
+        raise UsageError(f"unknown shorthand flag: {quoted} in {argument}")
+    return flag, text.removeprefix("=") if text else None, table.display_name(flag)
 
 
-def _set(given: CommandLine, flag: Flag, text: str, shown: str) -> None:
+def _set(line: CommandLine, flag: Flag, text: str, name_in_errors: str) -> None:
     try:
         value = parse_value(flag, text)
     except ValueError as error:
         raise UsageError(
-            f"invalid argument {quote(text)} for {quote(shown)} flag: {error}"
+            f"invalid argument {quote(text)} for {quote(name_in_errors)} flag: {error}"
         ) from None
-    before = given.values.get(flag.name)
+    before = line.values.get(flag.name)
     if isinstance(value, tuple) and isinstance(before, tuple):
         value = before + value
     elif isinstance(value, dict) and isinstance(before, dict):
         value = before | value
-    given.values[flag.name] = value
+    line.values[flag.name] = value
 
 
 def _bool(text: str) -> bool:
@@ -185,14 +185,14 @@ def _list(text: str) -> tuple[str, ...]:
 
 
 def _map(text: str) -> dict[str, str]:
-    """Read name=value pairs; a name alone stands for itself with no value, as upstream has it."""
-    found = {}
+    """Read name=value pairs; a name alone has an empty value, as upstream."""
+    pairs = {}
     for each in text.split(",") if text else ():
         name, equals, value = each.partition("=")
         if not name.strip():
             continue
-        found[name.strip()] = value.strip() if equals else ""
-    return found
+        pairs[name.strip()] = value.strip() if equals else ""
+    return pairs
 
 
 def _ports(text: str) -> str:
@@ -234,4 +234,4 @@ def _flag_help(flag: Flag, table: FlagTable) -> str:
         told = "accepted, has no effect here"
     elif flag.effect is Effect.REFUSED:
         told = f"not supported: {flag.help}"
-    return f"  {table.shown(flag)}\n      {told}{default}"
+    return f"  {table.display_name(flag)}\n      {told}{default}"

@@ -39,4 +39,4 @@ GLOBAL: Final = flag_group(
     ("version", VERSION, "", LIVE, "show the version"),
 )  # fmt: skip
 SHORT: Final = {"h": "help", "v": "v"}
-"""Flags of one letter."""
+"""Shorthands: letter to flag name."""

@@ -1,4 +1,4 @@
-"""The values of a command line by their type, and what is wrong with them so far.
+"""The values of a command line by their type, and the errors found so far.
 
 reader = FlagReader(read_command_line(arguments, command, table), wrong := [])
 reader.text("bind-address"), reader.seconds("request-timeout")
@@ -14,24 +14,24 @@ from kvstack.component.units import SECOND_NS
 
 _T = TypeVar("_T")
 TLS_VERSIONS: Final = {"": "TLS1.2", "VersionTLS12": "TLS1.2", "VersionTLS13": "TLS1.3"}
-"""Of Kubernetes' settings, and what listeners call them."""
+"""TLS versions: Kubernetes' names to those of listeners."""
 
 
 class FlagReader:
-    """Values of flags by their type, and what is wrong with them so far."""
+    """Values of flags by their type, and the errors found so far."""
 
     def __init__(self, given: CommandLine, wrong: list[str]) -> None:
-        """Read a command line; wrong: what is found there is added by who finds it."""
+        """Read a command line; wrong: the list to which errors are added."""
         self.given = given
         self.wrong = wrong
 
     def is_given(self, name: str) -> bool:
-        """Tell whether a flag stands on the command line."""
+        """Return whether a flag was set."""
         return name in self.given.values
 
     def _of(self, name: str, type_: type[_T]) -> _T:
         value = self.given[name]
-        assert isinstance(value, type_), f"--{name} is no {type_.__name__}"
+        assert isinstance(value, type_), f"--{name} is not of type {type_.__name__}"
         return value
 
     def text(self, name: str) -> str:
@@ -55,12 +55,10 @@ class FlagReader:
         return self._of(name, tuple)
 
     def tls_version(self) -> str:
-        """Return the oldest version of TLS that is taken."""
+        """Return the minimum version of TLS."""
         version = self.text("tls-min-version")
         if version not in TLS_VERSIONS:
-            self.wrong.append(
-                f"--tls-min-version {version}: VersionTLS12 and VersionTLS13 are supported"
-            )
+            self.wrong.append(f"--tls-min-version {version}: must be VersionTLS12 or VersionTLS13")
         return TLS_VERSIONS.get(version, "TLS1.2")
 
     def map(self, name: str) -> dict[str, str]:
@@ -72,14 +70,14 @@ class FlagReader:
         return self.int(name) / SECOND_NS
 
     def check_refused(self) -> None:
-        """Find flags wrong that are REFUSED."""
+        """Add an error for each flag that is REFUSED."""
         for flag in self.given.table.flags:
             if flag.effect is Effect.REFUSED and self.given.values.get(flag.name):
                 self.wrong.append(f"--{flag.name} is not supported here: {flag.help}")
 
     @property
     def without_effect(self) -> tuple[str, ...]:
-        """The flags that were given and mean nothing here."""
+        """The flags that were set without effect."""
         return tuple(
             flag.name
             for flag in self.given.table.flags

@@ -1,10 +1,10 @@
-"""What a program's flags are: rows of a table, which `command_line` reads arguments by.
+"""The flags of a program as rows of a table, by which `command_line` parses arguments.
 
     TABLE = FlagTable(flag_group("Logs", ("v", INT, "0", LIVE, "…"), …), {"v": "v"})
 
 Tables have one row a line, by groups, in the order of the help.
 A flag that is IGNORED is read and checked like any other, and has no effect. A flag that is REFUSED
-ends the start, because to work without what it asks for would be unsafe.
+ends the start, because running without its effect would be unsafe.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 
 class Kind(Enum):
-    """How a flag's text is read; the value's Python type stands behind."""
+    """The kind of a flag; the comment gives the value's Python type."""
 
     BOOL = auto()  # bool
     INT = auto()  # int
@@ -21,7 +21,7 @@ class Kind(Enum):
     TEXT = auto()  # str
     IP = auto()  # str
     DURATION = auto()  # int, nanoseconds
-    LIST = auto()  # tuple[str, ...]: comma-separated; given again, it is appended
+    LIST = auto()  # tuple[str, ...]: comma-separated; repeated flags append
     ARRAY = auto()  # tuple[str, ...]: one a flag, in order
     MAP = auto()  # dict[str, str]: name=value, comma-separated
     PORTS = auto()  # str: a range of ports
@@ -29,7 +29,7 @@ class Kind(Enum):
 
 
 class Effect(Enum):
-    """What giving the flag does."""
+    """The effect of a flag."""
 
     LIVE = auto()
     IGNORED = auto()
@@ -70,7 +70,7 @@ class FlagTable:
         self.short: Final = short
         self.by_name: Final = {flag.name: flag for flag in flags}
 
-    def shown(self, flag: Flag) -> str:
-        """Return how errors and help name a flag: `-v, --v`."""
+    def display_name(self, flag: Flag) -> str:
+        """Return the name of a flag in errors and help: `-v, --v`."""
         short = next((letter for letter, name in self.short.items() if name == flag.name), "")
         return f"-{short}, --{flag.name}" if short else f"--{flag.name}"

@@ -1,23 +1,23 @@
-"""Answers of HTTP/1.1, from the bytes of a connection; without input or output.
+"""Parses answers of HTTP/1.1 from the bytes of a connection, without IO.
 
     reader = AnswerReader(bytes_max)
-    reader.take(data)     True: the answer is there     raises AnswerError
+    reader.take(data)     True: the answer is complete  raises AnswerError
     reader.end()          the connection has ended; the same
 
     reader = AnswerReader(is_streamed=True)
     reader.take(data)     reader.answer.code: the head is there; True: so is the end of the body
     reader.body()         what has come of the body since the last call
 
-A body ends where its length or its last chunk says, or with the connection. Answers of 100 to 199
-are passed over, except 101 to a request for an upgrade: what follows it is a body until the end of
-the connection. What says its length twice, or not in digits, is no answer.
+A body ends by its length, with its last chunk, or with the connection. Answers of 100 to 199 are
+skipped, except 101 to a request for an upgrade: what follows it is a body until the end of the
+connection. An answer with two lengths, or one that is not digits, is refused.
 """
 
 from typing import Final, NamedTuple
 
 HEAD_BYTES_MAX: Final = 64 << 10
 PASSED_MAX: Final = 5
-"""Answers of 100 to 199 before the one that counts; as Go's client takes them."""
+"""Limit on answers of 100 to 199 before the final one, as in Go's client."""
 ANY_SIZE: Final = 1 << 62
 SWITCHING: Final = 101
 _LINE_BYTES_MAX: Final = 4 << 10
@@ -30,11 +30,11 @@ _HEX: Final = frozenset("0123456789abcdefABCDEF")
 
 
 class AnswerError(Exception):
-    """What came is no answer."""
+    """The bytes are not a valid answer."""
 
 
 class MalformedError(AnswerError):
-    """What came is no HTTP."""
+    """The bytes are not HTTP."""
 
 
 class TornError(AnswerError):
@@ -42,7 +42,7 @@ class TornError(AnswerError):
 
 
 class TooLongError(AnswerError):
-    """The body is larger than was asked for."""
+    """The body is above the caller's limit."""
 
 
 class HttpAnswer(NamedTuple):
@@ -50,7 +50,7 @@ class HttpAnswer(NamedTuple):
 
     code: int
     headers: dict[str, str]
-    """By their names in lower case; of one that is repeated the values joined by commas."""
+    """Headers by name in lower case; values of a repeated one joined by commas."""
     body: bytes
     lines: list[str]
     """The headers as they were sent, each checked."""
@@ -91,56 +91,56 @@ class AnswerReader:
         self._is_streamed: Final = is_streamed
         self._is_head: Final = is_head
         self._is_upgrade: Final = is_upgrade
-        self._data = b""  # what is not read yet
+        self._data = b""  # bytes that are not parsed yet
         self._body = bytearray()
         self._left = 0  # of the body, in bytes; -1: it ends with the connection
-        self._chunk = -1  # of the current chunk, in bytes; -1: its size is still to come
-        self._passed = 0  # heads that only said that an answer will come
+        self._chunk = -1  # of the current chunk, in bytes; -1: its size has not arrived
+        self._passed = 0  # informational heads so far
         self._next = self._head
         self.answer = HttpAnswer(0, {}, b"", [])
-        """Complete once `take` or `end` has said so."""
+        """The answer; complete once `take` or `end` has returned True."""
         self.is_last = False
-        """Whether the connection is of no use after this answer."""
+        """Whether the connection must be closed after this answer."""
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything has come."""
+        """Whether any bytes have arrived."""
         return bool(self._data) or self.answer.code != 0
 
     @property
     def body_bytes(self) -> int:
-        """How much of the body waits to be taken."""
+        """The size of the received body that was not taken."""
         return len(self._body)
 
     def body(self) -> bytes:
-        """Return what has come of the body since the last call."""
+        """Return the bytes of the body received since the last call."""
         found = bytes(self._body)
         self._body.clear()
         return found
 
     def take(self, data: bytes) -> bool:
-        """Take what has come; return whether the answer is complete. Raises AnswerError."""
+        """Take received bytes; return whether the answer is complete. Raises AnswerError."""
         self._data = self._data + data if self._data else data
         if not self._next():
             return False
-        # What comes beyond an answer belongs to no request.
+        # Bytes after an answer belong to no request.
         self.is_last = self.is_last or bool(self._data)
         return True
 
     def end(self) -> None:
-        """Take note that nothing more comes; raises AnswerError if something is missing."""
+        """Note the end of the connection; raises AnswerError if something is missing."""
         if self._next != self._until_end:
             raise TornError("unexpected EOF")
         self._complete()
 
     def _head(self) -> bool:
-        while True:  # heads that only say that an answer will come are passed over
+        while True:  # informational heads are skipped
             found = self._next_head()
             if found is not None:
                 return found
 
     def _next_head(self) -> bool | None:
-        """Read one head; return whether the answer is complete, None: it is still to come."""
+        """Read one head; return whether the answer is complete, None: the head is incomplete."""
         head, end, rest = self._data.partition(_HEAD_END)
         if not end:
             if len(head) > HEAD_BYTES_MAX:
@@ -166,7 +166,7 @@ class AnswerReader:
         return self._begin(headers)
 
     def _begin(self, headers: dict[str, str]) -> bool:
-        """Find out where the body ends, and read what there is of it."""
+        """Determine how the body is delimited, and read its received part."""
         coding = headers.get("transfer-encoding")
         length = headers.get("content-length")
         code = self.answer.code
@@ -194,7 +194,7 @@ class AnswerReader:
 
     def _counted(self) -> bool:
         data = self._data
-        # The whole at once, as it nearly always is.
+        # All at once, the usual case.
         if len(data) == self._left and not self._body and not self._is_streamed:
             self._data = b""
             self.answer = self.answer._replace(body=data)
@@ -224,7 +224,7 @@ class AnswerReader:
                 if not self._chunk:
                     self._next = self._trailer
                     return self._trailer()
-            if self._chunk:  # as much of it as there is: how large it is says the other side
+            if self._chunk:  # only what has arrived: the size is the other side's claim
                 piece = self._data[: self._chunk]
                 self._add(piece)
                 self._data = self._data[len(piece) :]

@@ -1,4 +1,4 @@
-"""Requests over connections that are kept.
+"""Requests over connections that are kept alive.
 
     client = HttpClient(resolve)
     answer = await client.request("POST", url, head, body, context=context, bytes_max=1 << 20)
@@ -6,8 +6,8 @@
     async with await client.open("GET", url, head, context=context) as answer:     in pieces
         async for piece in answer.pieces(): …
 
-A kept connection that the other side closed meanwhile is replaced. The caller bounds the time, and
-follows what redirects it likes.
+A kept connection that the other side closed meanwhile is replaced. The caller bounds the time and
+follows redirects.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ _SAFE: Final = frozenset(("GET", "HEAD", "OPTIONS"))
 _BROKEN: Final = (ClosedError, ConnectionResetError, BrokenPipeError)
 
 _cached_site: Final = lru_cache(256)(site_of)
-_cached_head: Final = lru_cache(256)(begun_head)  # mostly the same; a webhook's is
+_cached_head: Final = lru_cache(256)(begun_head)  # mostly the same, as a webhook's
 
 Resolve = Callable[[str, int], Awaitable[list[Address]]]
 
@@ -65,7 +65,7 @@ class HttpClient:
         connections_max: int = 0,
         dial_s: float | None = None,
     ) -> None:
-        """Dial nobody yet; resolve: finds the addresses of a host and port, or raises OSError.
+        """Create the client, not connected; resolve returns the addresses of a host and port.
 
         connections_max: in use at once, others wait; 0: any number. dial_s: of one new connection.
         """
@@ -89,10 +89,10 @@ class HttpClient:
         bytes_max: int,
         server_name: str = "",
     ) -> HttpAnswer:
-        """Return what is answered. For URLs that are asked again and again: they are kept.
+        """Return the whole answer. Parsed URLs are cached, for repeated requests.
 
-        head: lines of headers, each with its end (`head_lines`); with Host, if it is not to be that
-        of the URL. context: of TLS, for https. server_name: that the certificate must be for;
+        head: lines of headers, each with its end (`head_lines`); with Host, if it differs
+        from the URL's. context: of TLS, for https. server_name: that the certificate must be for;
         empty: the host. Raises AnswerError, OSError and UrlError.
         """
         site = _cached_site(url)
@@ -111,7 +111,7 @@ class HttpClient:
         self, key: _Key, request: bytes, bytes_max: int, *, is_head: bool
     ) -> HttpAnswer:
         while True:
-            connection = self._kept(key) or await self._opened(key)
+            connection = self._take_idle(key) or await self._opened(key)
             is_kept = connection.uses > 0
             reader = AnswerReader(bytes_max, is_head=is_head)
             try:
@@ -170,7 +170,7 @@ class HttpClient:
             raise
 
     def close(self) -> None:
-        """Close all connections; what is asked from now on, or waits, fails."""
+        """Close all connections; waiting and later requests fail."""
         self._is_closed = True
         if self._sweep is not None:
             self._sweep.cancel()
@@ -186,12 +186,12 @@ class HttpClient:
         whole = f"http://{site.host_header}{site.target}"
         return whole, site.host_header, lines + self._proxy.head
 
-    def _kept(self, key: _Key) -> Connection | None:
+    def _take_idle(self, key: _Key) -> Connection | None:
         idle = self._idle.get(key)
         return idle.pop().connection if idle else None
 
     def _alive(self, key: _Key) -> Connection | None:
-        while (found := self._kept(key)) is not None:
+        while (found := self._take_idle(key)) is not None:
             if found.is_alive():
                 return found
         return None
@@ -223,7 +223,7 @@ class HttpClient:
         return await secured(sock, key.context, key.name)
 
     def _end(self, key: _Key, connection: Connection) -> None:
-        """Take note that a streamed answer is over."""
+        """Note the end of a streamed answer."""
         if connection.is_usable:
             self._keep(key, connection)
         else:
@@ -241,13 +241,13 @@ class HttpClient:
             self._sweep = loop.call_later(KEEP_S, self._end_old)
 
     def _forget(self, key: _Key, ended: Connection) -> None:
-        """Take note that a connection was closed."""
+        """Note that a connection was closed."""
         self._open.discard(ended)
         idle = self._idle.get(key, [])
         idle[:] = [each for each in idle if each.connection is not ended]
 
     def _end_old(self) -> None:
-        """Close what nobody has used for long."""
+        """Close connections that have been idle for long."""
         loop = asyncio.get_running_loop()
         since_s = loop.time() - KEEP_S
         self._sweep = None

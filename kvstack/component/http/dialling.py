@@ -3,7 +3,7 @@
 sock = await dial([("10.0.0.7", 8443)], context, "hook.a.svc")     raises OSError
 sock = await tunnel(sock, "issuer.example", 443, proxy)            CONNECT
 
-Several addresses are tried as browsers do, each a quarter of a second after the one before.
+Several addresses are tried as in browsers, each a quarter of a second after the one before.
 """
 
 import asyncio
@@ -26,11 +26,11 @@ Address = tuple[str, int]
 
 
 class ProxyError(OSError):
-    """A proxy does not lead to the server."""
+    """A proxy refused the connection to the server."""
 
 
 async def addresses_of(host: str, port: int) -> list[Address]:
-    """Return what the system knows a host by; raises OSError."""
+    """Return the system's addresses of a host; raises OSError."""
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [(str(each[4][0]), int(each[4][1])) for each in found]

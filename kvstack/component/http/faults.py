@@ -1,4 +1,4 @@
-"""What went wrong on the way to a server, in the words of Go's client.
+"""Errors on the way to a server, with the texts of Go's client.
 
 fault_text(error, "10.0.0.7", 8443)
 → 'dial tcp 10.0.0.7:8443: connect: connection refused'

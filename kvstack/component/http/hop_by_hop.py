@@ -15,4 +15,4 @@ HOP_BY_HOP: Final = frozenset(
         "upgrade",
     )
 )
-"""In lower case."""
+"""The names of these headers, in lower case."""

@@ -1,11 +1,11 @@
-"""Proxies that lead to servers: as settings name them, or the environment.
+"""HTTP proxies, from settings or from the environment.
 
 proxy_of("https://issuer.example/", "http://user:pass@proxy:3128")     Proxy("proxy", 3128, …)
 proxy_from_environment("https://issuer.example/")                      the URL, or empty
 
-Of the environment count https_proxy, http_proxy and no_proxy, in capitals too, as in Go's client:
-no_proxy has names, which stand for what is below them too, addresses and networks. Loopback is
-never behind a proxy. A server with TLS is reached through CONNECT, any other by its whole URL.
+The variables https_proxy, http_proxy and no_proxy are read, in capitals too, as in Go's client:
+no_proxy has names, which include their subdomains, addresses and networks. Loopback is never behind
+a proxy. A server with TLS is reached through CONNECT, any other by its whole URL.
 """
 
 import base64
@@ -23,7 +23,7 @@ class Proxy(NamedTuple):
     host: str
     port: int
     head: str = ""
-    """A line that says who asks; empty: none."""
+    """The header line with the credentials; empty: none."""
 
 
 def proxy_of(url: str) -> Proxy | None:
@@ -46,18 +46,18 @@ def proxy_from_environment(url: str) -> str:
     parts = urlsplit(url)
     host = parts.hostname or ""
     proxies = getproxies_environment()
-    found = proxies.get(parts.scheme, "")
+    proxy = proxies.get(parts.scheme, "")
     port = parts.port or (443 if parts.scheme == "https" else 80)
     without = proxies.get("no", "").split(",")
-    if not found or any(_names(each.strip(), host, port) for each in without):
+    if not proxy or any(_names(each.strip(), host, port) for each in without):
         return ""
     if host == "localhost" or _is_in("127.0.0.0/8", host) or _is_in("::1", host):
         return ""
-    return found if "://" in found else f"http://{found}"
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
 def _names(entry: str, host: str, port: int) -> bool:
-    """Tell whether an entry of no_proxy names a host, at any port or at this one."""
+    """Return whether an entry of no_proxy names a host, at any port or at this one."""
     if not entry:
         return False
     if entry == "*" or _is_in(entry, host):

@@ -1,4 +1,4 @@
-"""The head of a request: where a URL leads, and lines of headers.
+"""The head of a request: the target of a URL, and lines of headers.
 
     site = site_of("https://h.svc:8443/v?timeout=1s")       Site("h.svc", 8443, True, "/v?…", …)
     head_lines((("Accept", "*/*"),))                        "Accept: */*\\r\\n"
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from kvstack.component.net.hosts import join_host_port
 
 Body: TypeAlias = bytes | AsyncIterator[bytes] | None
-"""Of a request; in pieces: sent as it comes."""
+"""The body of a request; in pieces: sent as they arrive."""
 
 BODILESS_METHODS: Final = frozenset(("GET", "HEAD", "OPTIONS", "TRACE"))
 _PORTS: Final = {"http": 80, "https": 443}
@@ -27,18 +27,18 @@ class UrlError(ValueError):
 
 
 class Site(NamedTuple):
-    """Where a URL leads."""
+    """The server and the target of a URL."""
 
     host: str
     port: int
     is_secure: bool
     target: str
-    """Of the request line."""
+    """The target in the request line."""
     host_header: str
 
 
 def site_of(url: str) -> Site:
-    """Return where a URL leads; raises UrlError."""
+    """Return the server and the target of a URL; raises UrlError."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -46,7 +46,7 @@ def site_of(url: str) -> Site:
         raise UrlError(f"parse {url!r}: {error}") from None
     host, default = parts.hostname, _PORTS.get(parts.scheme)
     if not host or default is None or not url.isascii() or not url.isprintable() or " " in url:
-        raise UrlError(f"{url!r} is no URL of http or https")
+        raise UrlError(f"{url!r} is not an http or https URL")
     target = parts.path or "/"
     if parts.query:
         target = f"{target}?{parts.query}"
@@ -56,7 +56,7 @@ def site_of(url: str) -> Site:
 
 
 def head_lines(headers: Iterable[tuple[str, str]]) -> str:
-    """Return headers as they are sent; raises UrlError for what is none, as Go's client does."""
+    """Return headers as they are sent; raises UrlError for invalid ones, as Go's client does."""
     lines = []
     for name, value in headers:
         if not _NAME.fullmatch(name):
@@ -70,7 +70,7 @@ def head_lines(headers: Iterable[tuple[str, str]]) -> str:
 def request_head(method: str, target: str, host: str, lines: str, body: Body) -> bytes:
     """Return the head of a request as it is sent, with the length of its body.
 
-    lines: of headers; they may tell Host, and the length of a body in pieces.
+    lines: of headers; they may contain Host, and the length of a body in pieces.
     """
     return begun_head(method, target, host, lines) + length_lines(method, lines, body)
 
@@ -82,7 +82,7 @@ def begun_head(method: str, target: str, host: str, lines: str) -> bytes:
 
 
 def length_lines(method: str, lines: str, body: Body) -> bytes:
-    """Return what says where a body ends, and the end of the head."""
+    """Return the header that delimits the body, and the end of the head."""
     if is_chunked(lines, body):
         return b"Transfer-Encoding: chunked\r\n\r\n"
     if isinstance(body, bytes) or (body is None and method not in BODILESS_METHODS):
@@ -91,7 +91,7 @@ def length_lines(method: str, lines: str, body: Body) -> bytes:
 
 
 def is_chunked(lines: str, body: Body) -> bool:
-    """Tell whether a body is sent in chunks: it comes in pieces, and nobody knows its length."""
+    """Return whether a body is sent in chunks: it comes in pieces of unknown total length."""
     if isinstance(body, bytes | None):
         return False
     return "\r\ncontent-length:" not in f"\r\n{lines.lower()}"

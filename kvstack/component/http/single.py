@@ -1,4 +1,4 @@
-"""A request on a connection of its own: what is asked once, streams, or is upgraded.
+"""A request on a connection of its own: a single one, a stream, or an upgrade.
 
 answer = await ask_on(sock, "GET", "/logs", "10.0.0.7:10250", head_lines(headers))
 async with answer: …                                            the connection is closed then
@@ -27,7 +27,7 @@ async def ask_on(
 ) -> StreamedAnswer:
     """Return an answer once its head is there, to be closed by the caller.
 
-    host: that the request names, unless the lines of headers do; body, is_upgrade: see
+    host: the Host of the request, unless the header lines have one; body, is_upgrade: see
     `HttpClient.open`. Raises AnswerError and OSError.
     """
     head = request_head(method, target, host, lines, body)

@@ -29,7 +29,7 @@ class StreamedAnswer:
     )  # fmt: skip
 
     def __init__(self, connection: Connection, on_end: Callable[[], None]) -> None:
-        """Use a connection; on_end: called once, when it is not used any more."""
+        """Use a connection; on_end is called once, when it is no longer used."""
         self._connection: Final = connection
         self._on_end: Final = on_end
         self._sending: asyncio.Task[None] | None = None
@@ -55,7 +55,7 @@ class StreamedAnswer:
         self.code, self.fields = self.head.code, self.head.fields
 
     async def _send(self, body: AsyncIterator[bytes], *, is_chunked: bool) -> None:
-        """Send a body; if it breaks off, so does the exchange: it must not be taken for whole."""
+        """Send a body; if it fails, the exchange fails: the body must not look complete."""
         try:
             async for piece in body:
                 if piece:
@@ -74,7 +74,7 @@ class StreamedAnswer:
 
     @property
     def length(self) -> int | None:
-        """Of the body in bytes, as the head tells it; None: its end shows."""
+        """The length of the body in bytes, from the head; None: unknown until its end."""
         if self.code in BODILESS:
             return 0
         text = self.head.headers.get("content-length", "")
@@ -91,7 +91,7 @@ class StreamedAnswer:
         return await self._connection.read()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Give the body as it comes; raises AnswerError, OSError."""
+        """Yield the body as it arrives; raises AnswerError, OSError."""
         while piece := await self._connection.read():
             yield piece
 
@@ -109,7 +109,7 @@ class StreamedAnswer:
         await self._connection.send(data)
 
     def close(self) -> None:
-        """Give the connection up: it is kept if the answer was read to its end."""
+        """Release the connection: it is kept if the answer was read to its end."""
         if self._is_over:
             return
         self._is_over = True
@@ -120,13 +120,13 @@ class StreamedAnswer:
         self._on_end()
 
     async def end_sending(self) -> None:
-        """Send no more of the body; return when that is so."""
+        """Stop sending the body; return when it has stopped."""
         if self._sending is not None:
             self._sending.cancel()
             await asyncio.wait((self._sending,))
 
     async def __aenter__(self) -> Self:
-        """Return it."""
+        """Return the answer."""
         return self
 
     async def __aexit__(
@@ -135,6 +135,6 @@ class StreamedAnswer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give the connection up."""
+        """Release the connection."""
         await self.end_sending()
         self.close()

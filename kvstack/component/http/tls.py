@@ -1,11 +1,11 @@
-"""TLS of clients: whom to believe, whom to show, and why a server is not believed.
+"""TLS of clients: trusted authorities, the client's certificate, and verification errors.
 
     context = client_context(ca)                              PEM; empty: the system's authorities
     context = client_context(cert=KeyPair(cert, key))
     context = client_context(insecure=True)
 
-Certificates are trusted as Go trusts them: whatever stands in a bundle is an anchor, and names come
-from the subject's alternative names alone. Nothing below TLS 1.2 is spoken.
+Certificates are trusted as in Go: every certificate in a bundle is a trust anchor, and names come
+only from the subject's alternative names. TLS 1.2 is the minimum.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _LOOK_S: Final = 2.0
 
 
 class KeyPair(NamedTuple):
-    """A certificate with its chain, and its key: files, or PEM; the key empty: beside it."""
+    """A certificate with its chain, and its key: files, or PEM; key empty: in the same file."""
 
     cert: str | bytes
     key: str | bytes = ""
@@ -40,17 +40,17 @@ def read_bundle(path: str) -> bytes:
         found = Path(path).read_bytes()
     except OSError as error:
         raise ValueError(f"unable to load root certificates: {error}") from error
-    certificates_of(found)  # an empty file must not make us believe in the system's
+    certificates_of(found)  # an empty file must not make us trust the system's
     return found
 
 
 def client_context(
     ca: bytes = b"", *, cert: KeyPair | None = None, insecure: bool = False
 ) -> ssl.SSLContext:
-    """Return the settings of connections; raises ValueError for what is no certificate.
+    """Return the settings of connections; raises ValueError for an invalid certificate.
 
-    ca: PEM; empty: the system's authorities. Certificates in it that cannot be read are passed over
-    if there are others. cert: who we are. insecure: any server is believed.
+    ca: PEM; empty: the system's authorities. Certificates in it that cannot be parsed are skipped
+    if there are others. cert: the client's. insecure: any server is trusted.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -79,7 +79,7 @@ def _show(context: ssl.SSLContext, pair: KeyPair) -> None:
     if isinstance(pair.cert, str) and isinstance(pair.key, str):
         context.load_cert_chain(pair.cert, pair.key or None)
         return
-    # OpenSSL takes a client's pair from files alone.
+    # OpenSSL reads a client's pair only from files.
     with TemporaryDirectory() as folder:
         cert, key = (
             _as_file(each, Path(folder, name)) for each, name in zip(pair, ("c", "k"), strict=True)
@@ -110,9 +110,9 @@ def _trust(context: ssl.SSLContext, certificates: list[bytes]) -> None:
 async def verification_text(
     error: ssl.SSLCertVerificationError, host: str, address: tuple[str, int] | None
 ) -> str:
-    """Return why a certificate is not believed, as Go says it.
+    """Return why a certificate is not trusted, with Go's text.
 
-    address: of the server, to ask which names it has; None: it is not known any more.
+    address: the server's, to find out the names in its certificate; None: no longer known.
     """
     code = error.verify_code
     if code in _HOST_CODES:
@@ -122,16 +122,16 @@ async def verification_text(
 
 
 async def _other_names(host: str, address: tuple[str, int] | None) -> str:
-    """Return for which names a server's certificate is good; it is asked once more."""
-    wanted = f"x509: certificate is not valid for any names, but wanted to match {host}"
+    """Return the error with the names of a server's certificate, which is fetched again."""
+    mismatch = f"x509: certificate is not valid for any names, but wanted to match {host}"
     if address is None:
-        return wanted
+        return mismatch
     context = client_context(insecure=True)
     try:
         async with asyncio.timeout(_LOOK_S):
             _, writer = await asyncio.open_connection(*address, ssl=context, server_hostname=host)
     except (OSError, TimeoutError):
-        return wanted
+        return mismatch
     try:
         found: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
         names = _names(x509.load_der_x509_certificate(found))
@@ -139,7 +139,7 @@ async def _other_names(host: str, address: tuple[str, int] | None) -> str:
         names = []
     finally:
         writer.close()
-    return f"x509: certificate is valid for {', '.join(names)}, not {host}" if names else wanted
+    return f"x509: certificate is valid for {', '.join(names)}, not {host}" if names else mismatch
 
 
 def _names(certificate: x509.Certificate) -> list[str]:

@@ -1,11 +1,11 @@
-"""WebSockets as a server has them: the handshake's token, and frames; without input or output.
+"""The server side of WebSockets without IO: the handshake's token, and frames.
 
     frames = Frames(message_bytes_max)
     for message in frames.receive(data): …        data empty: the client has gone
     send(frames.replies())                        to pings, and to a goodbye
     send(frames.message(b"…"));  send(frames.goodbye())
 
-wsproto knows the protocol. A client that breaks it, or sends a longer message, is over: `fault` has
+wsproto implements the protocol. After a protocol error or a longer message of a client, `fault` has
 the code to close with. `frame` is one message for any number of clients.
 """
 
@@ -23,11 +23,11 @@ TEXT: Final = int(Opcode.TEXT)
 BINARY: Final = int(Opcode.BINARY)
 _FIN: Final = 0x80
 GOODBYE: Final = bytes((_FIN | Opcode.CLOSE, 2)) + NORMAL.to_bytes(2, "big")
-"""The frame that ends a connection in order, if nothing else was sent by `Frames`."""
+"""The close frame of a connection on which `Frames` has sent none."""
 
 
 class GoodbyeError(Exception):
-    """The connection was ended in order: nothing can be sent any more."""
+    """The connection was closed: nothing more can be sent."""
 
 
 class Frames:
@@ -36,18 +36,18 @@ class Frames:
     __slots__ = ("_begun", "_connection", "_message_bytes_max", "_replies", "fault", "is_over")
 
     def __init__(self, message_bytes_max: int) -> None:
-        """Begin after the handshake; longer messages are a fault."""
+        """Start after the handshake; longer messages are a fault."""
         self._connection: Final = Connection(ConnectionType.SERVER)
         self._message_bytes_max: Final = message_bytes_max
-        self._begun = bytearray()  # of a message that is not whole yet
+        self._begun = bytearray()  # of an incomplete message
         self._replies = bytearray()
         self.is_over = False
         """Whether the client sends no more messages."""
         self.fault = 0
-        """The code to end the connection with; 0: the client did nothing wrong."""
+        """The code to close the connection with; 0: no error."""
 
     def receive(self, data: bytes) -> list[bytes]:
-        """Take what has come, empty at the end; return the messages that are whole with it."""
+        """Take received bytes, empty at the end; return the messages that they complete."""
         messages: list[bytes] = []
         try:
             self._connection.receive_data(data or None)
@@ -76,7 +76,7 @@ class Frames:
             self.is_over = True
             if self._connection.state is ConnectionState.REMOTE_CLOSING:
                 self._replies += self._connection.send(event.response())
-            elif self._connection.state is ConnectionState.OPEN:  # wsproto's finding, not a frame
+            elif self._connection.state is ConnectionState.OPEN:  # detected by wsproto, not a frame
                 self._fail(int(event.code))
 
     def _fail(self, code: int) -> None:
@@ -84,13 +84,13 @@ class Frames:
         self.fault = self.fault or code
 
     def replies(self) -> bytes:
-        """Return what is to be sent for what was received."""
+        """Return the frames to send in reply to received ones."""
         found = bytes(self._replies)
         self._replies.clear()
         return found
 
     def message(self, data: bytes, *, is_text: bool = False) -> bytes:
-        """Return a message as it is sent; raises GoodbyeError."""
+        """Return the frame of a message; raises GoodbyeError."""
         event = TextMessage(data.decode()) if is_text else BytesMessage(data)
         try:
             return self._connection.send(event)
@@ -98,7 +98,7 @@ class Frames:
             raise GoodbyeError from error
 
     def goodbye(self, code: int = NORMAL) -> bytes:
-        """Return what ends the connection in order; empty: it has been ended."""
+        """Return the close frame; empty: it was sent already."""
         try:
             return self._connection.send(CloseConnection(code))
         except LocalProtocolError:

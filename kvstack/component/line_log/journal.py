@@ -23,7 +23,7 @@ class Journal:
     """Sends lines to the journal."""
 
     def __init__(self, path: str = SOCKET_PATH) -> None:
-        """Connect; ConfigError if there is no journal here."""
+        """Connect; ConfigError if there is no journal."""
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:
             self._socket.connect(path)
@@ -35,7 +35,7 @@ class Journal:
         self._name = os.path.basename(sys.argv[0]) or "kvstore"
 
     def write(self, level: str, caller: str, line: bytes) -> None:
-        """Send a line; OSError if the journal does not take it at once."""
+        """Send a line; OSError if the journal does not accept it immediately."""
         text = line.removesuffix(b"\n")
         fields = (
             f"PRIORITY={_PRIORITIES.get(level, _CRITICAL)}\n"

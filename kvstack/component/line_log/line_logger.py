@@ -1,4 +1,4 @@
-"""The server's log: one JSON object a line, as operators of etcd know it.
+"""The server's log: one JSON object a line, as in etcd.
 
     log = open_logger(("default",), "info", "json")
     log.info("ready to serve client requests", member_id="8e9e05c52164694d")
@@ -6,7 +6,7 @@
     {"level":"info","ts":"2026-01-02T15:04:05.999999Z","caller":"server/boot/assemble.py:88",
      "msg":"ready to serve client requests","member_id":"8e9e05c52164694d"}
 
-Rule: a log call never raises and never stops the server. A line that an output does not take (a
+Rule: a log call never raises and never stops the server. A line that an output does not accept (a
 closed terminal, a full disk) is counted in `lost_lines`. A call below the level costs one
 comparison. Values are passed as fields, never put into the message; secrets are never logged. A
 line is written at once, with one write.
@@ -33,7 +33,7 @@ from kvstack.component.line_log.rotation import RotatedFile
 LOG_LEVELS: Final = ("debug", "info", "warn", "error", "dpanic", "panic", "fatal")
 JOURNAL: Final = "systemd/journal"  # among --log-outputs
 LEVELS: Final = {name: number for number, name in enumerate(LOG_LEVELS)}
-FIELD_CHARS_MAX: Final = 16_384  # of one text; a longer one is cut, and its length is given
+FIELD_CHARS_MAX: Final = 16_384  # of one text; a longer one is cut, and its length is logged
 
 _STDERR: Final = 2
 Field = object  # str, numbers, bool, None, bytes, and lists and dicts of them; else its str()
@@ -63,7 +63,7 @@ class LineLogger:
         self.lost_lines = 0
 
     def enabled(self, level: str) -> bool:
-        """Tell whether lines of level are written; for fields that are expensive to make."""
+        """Return whether lines of level are written; for fields that are expensive to make."""
         return LEVELS[level] >= self._level
 
     def debug(self, msg: str, **fields: Field) -> None:
@@ -72,7 +72,7 @@ class LineLogger:
             self._emit(_DEBUG, msg, fields)
 
     def info(self, msg: str, **fields: Field) -> None:
-        """Log a normal event that operators want to know of."""
+        """Log a normal event that operators need to know about."""
         if self._level <= _INFO:
             self._emit(_INFO, msg, fields)
 

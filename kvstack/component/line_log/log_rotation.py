@@ -13,7 +13,7 @@ _FIELDS: Final = {"maxsize": int, "maxage": int, "maxbackups": int, "localtime":
 
 
 class Rotation(NamedTuple):
-    """When to rotate a file, and which backups to keep."""
+    """The settings of log rotation."""
 
     size_max_bytes: int = _SIZE_DEFAULT_MIB * _MIB
     age_max_days: int = 0  # 0: no limit
@@ -23,16 +23,16 @@ class Rotation(NamedTuple):
 
 
 def parse_rotation(text: str) -> Rotation:
-    """Read --log-rotation-config-json; ConfigError if it cannot be. Ignores unknown fields."""
+    """Parse --log-rotation-config-json; ConfigError if it is invalid. Ignores unknown fields."""
     try:
-        given = json.loads(text)
+        settings = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ConfigError(f"improperly formatted log rotation config: {error}") from None
-    if not isinstance(given, dict):
+    if not isinstance(settings, dict):
         raise ConfigError("invalid log rotation config: it must be a JSON object")
     numbers: dict[str, int] = {}
     switches: dict[str, bool] = {}
-    for name, value in given.items():
+    for name, value in settings.items():
         kind = _FIELDS.get(name.lower())
         if kind is None or value is None:
             continue

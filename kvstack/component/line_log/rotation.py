@@ -27,7 +27,7 @@ class RotatedFile:
     """Appends lines to a file and rotates it when it is full; may be used from any thread."""
 
     def __init__(self, path: Path, rotation: Rotation) -> None:
-        """Open the file; OSError if it cannot be."""
+        """Open the file; OSError if that fails."""
         self._path = path
         self._rotation = rotation
         self._lock = threading.Lock()
@@ -37,7 +37,7 @@ class RotatedFile:
         self._needs_cleaning = False
 
     def write(self, line: bytes) -> None:
-        """Append a line; OSError if it cannot be written."""
+        """Append a line; OSError if that fails."""
         with self._lock:
             if self._size_bytes and self._size_bytes + len(line) > self._rotation.size_max_bytes:
                 self._rotate()

@@ -1,1 +1,1 @@
-"""Histograms, and the text in which metrics are read."""
+"""Histograms, and the text format of metrics."""

@@ -17,7 +17,7 @@ def exponential(first: float, factor: float, count: int) -> tuple[float, ...]:
 
 DISK_BOUNDS: Final = exponential(0.001, 2, 14)
 PROMETHEUS_BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Of histograms whose bounds nobody chose."""
+"""The default bounds of histograms."""
 
 
 class Histogram:
@@ -35,7 +35,7 @@ class Histogram:
         self.total = 0.0
 
     def add(self, value: float, times: int = 1) -> None:
-        """Count a value, or as many of the same."""
+        """Count a value, once or count times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.total += value * times
 

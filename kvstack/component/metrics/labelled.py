@@ -4,9 +4,9 @@
     requests.add("udp", "A")
     render([requests.samples()])          dns_requests_total{proto="udp",type="A"} 1
 
-Values come in the order of the names, and the names are sorted. To count costs a tuple and a look
-into a dict; the text of labels is made when the page is read. Whoever counts what clients choose
-limits how many series there are. What is counted elsewhere by tuples is shown by `by_labels`.
+Values come in the order of the names, and the names are sorted. Counting costs a tuple and a dict
+lookup; the text of labels is made when the page is read. Callers limit the number of series if
+clients choose the values. `by_labels` shows what is counted elsewhere by tuples.
 """
 
 from collections.abc import Mapping, Sequence
@@ -46,12 +46,12 @@ class LabelledCounter(_Labelled):
     __slots__ = ("_series",)
 
     def __init__(self, name: str, help: str, *label_names: str) -> None:  # noqa: A002
-        """Count nothing yet."""
+        """Create the counter, without series."""
         super().__init__(name, help, *label_names)
         self._series: dict[tuple[str, ...], Number] = {}
 
     def add(self, *values: str, by: Number = 1) -> None:
-        """Count for the series with these values of the labels."""
+        """Increment the series with these values of the labels."""
         series = self._series
         series[values] = series.get(values, 0) + by
 
@@ -67,7 +67,7 @@ class LabelledGauge(_Labelled):
     __slots__ = ("_series",)
 
     def __init__(self, name: str, help: str, *label_names: str) -> None:  # noqa: A002
-        """There is no series yet."""
+        """Create the gauge, without series."""
         super().__init__(name, help, *label_names)
         self._series: dict[tuple[str, ...], Number] = {}
 
@@ -92,13 +92,13 @@ class LabelledHistogram(_Labelled):
         bounds: Sequence[float],
         *label_names: str,
     ) -> None:
-        """Take ascending bounds; there is no series yet."""
+        """Create the histogram, without series; bounds ascend."""
         super().__init__(name, help, *label_names)
         self._bounds: Final = bounds
         self._series: dict[tuple[str, ...], Histogram] = {}
 
     def add(self, value: float, *values: str, times: int = 1) -> None:
-        """Count a value, or as many of the same, for the series with these values of the labels."""
+        """Count a value, once or count times, for the series with these values of the labels."""
         found = self._series.get(values)
         if found is None:
             found = self._series[values] = Histogram(self._bounds)

@@ -18,7 +18,7 @@ _BOOT: Final = Path("/proc/stat")
 _PAGE_BYTES: Final = resource.getpagesize()
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _UNLIMITED: Final = float(2**64 - 1)
-# Places in /proc/self/stat after the command, from 0; see proc(5).
+# Positions in /proc/self/stat after the command, from 0; see proc(5).
 _UTIME, _STIME, _THREADS, _START, _VSIZE, _RSS = 11, 12, 17, 19, 20, 21
 
 
@@ -65,7 +65,7 @@ def _limit(which: int) -> float:
 
 
 def _boot_s() -> int:
-    """Return when the machine was started, in Unix seconds."""
+    """Return the machine's boot time in Unix seconds."""
     for line in _BOOT.read_text(encoding="ascii").splitlines():
         if line.startswith("btime "):
             return int(line.split()[1])

@@ -1,1 +1,1 @@
-"""Listening: descriptors, addresses, what is accepted."""
+"""Listening and dialling: descriptors, addresses, accepted connections, firewall programs."""

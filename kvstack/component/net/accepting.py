@@ -22,11 +22,11 @@ T = TypeVar("T")
 
 
 class Activity(NamedTuple):
-    """What decides which connection is closed when descriptors run short."""
+    """The properties that decide which connection is closed when descriptors run short."""
 
     host: str
     active_s: float
-    """When a request began or ended last, or the connection began."""
+    """The time at which a request last began or ended, or the connection began."""
     is_idle: bool
     """Whether no request is under way."""
 
@@ -88,10 +88,9 @@ async def until_descriptors_are_left(
 
 
 def longest_idle(connections: Collection[tuple[T, Activity]]) -> T | None:
-    """Return the connection that is idle for longest; None: no one is idle.
+    """Return the connection that has been idle longest; None: none is idle.
 
-    It is one of the host that has most connections, among hosts with idle ones: who holds many
-    loses some.
+    It is one of the host with most connections, among hosts with idle ones.
     """
     before_s = time.monotonic() - _IDLE_S
     counts = Counter(activity.host for _, activity in connections)

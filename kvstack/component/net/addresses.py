@@ -1,4 +1,4 @@
-"""Addresses to listen on: parsing them, and the reasons why one cannot be used.
+"""Addresses to listen on: parsing, and the reasons why one cannot be used.
 
     "http://localhost:2379" ──► TcpAddress("127.0.0.1", 2379, secure=False)
     "unixs:///run/kv.sock"  ──► UnixAddress("/run/kv.sock", secure=True)
@@ -17,12 +17,12 @@ from kvstack.component.errors import ConfigError
 
 
 def is_secure(url: str) -> bool:
-    """Tell whether a URL asks for TLS."""
+    """Return whether a URL asks for TLS."""
     return url.startswith(("https:", "unixs:"))
 
 
 class TcpAddress(NamedTuple):
-    """Where to listen."""
+    """A TCP address to listen on."""
 
     host: str  # a name or an address; IPv6 without brackets
     port: int  # 0: any
@@ -35,7 +35,7 @@ class TcpAddress(NamedTuple):
 
 
 class UnixAddress(NamedTuple):
-    """Which unix socket to listen on."""
+    """A unix socket to listen on."""
 
     path: str
     secure: bool  # unixs
@@ -77,7 +77,7 @@ def remove_stale(path: str) -> None:
 
 
 def is_answered(path: str) -> bool:
-    """Tell whether a process listens on a unix socket."""
+    """Return whether a process listens on a unix socket."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         try:
             probe.connect(path)

@@ -1,10 +1,10 @@
-"""The limit of open files: raised for the servers, not for what they start.
+"""The limit of open files: raised for the servers, not for the programs that they start.
 
     soft 1024, hard 524288  ──raise_limit()──► soft 524288
                             original_limit() ► 1024        for programs of others, as in containers
 
 A program that was built for `select()` fails with descriptors above 1023, and some close every
-number up to the limit when they start. So whoever starts such programs gives them the limit that
+number up to the limit when they start. So code that starts such programs gives them the limit that
 this process was started with, as Go's runtime does. Listeners leave RESERVE descriptors to the rest
 of the process.
 """
@@ -43,7 +43,7 @@ def original_limit() -> int:
 
 
 class Descriptors:
-    """How many descriptors the process has left, for those who accept connections.
+    """Checks how many descriptors the process has left, for code that accepts connections.
 
     A new descriptor gets the lowest free number, so there are enough as long as no number of a
     connection lies in the reserve. From then on descriptors are counted, at intervals. Of a limit
@@ -57,7 +57,7 @@ class Descriptors:
         self._highest = 0
 
     def are_short_with(self, new: int) -> bool:
-        """Tell whether fewer than RESERVE are left with a new one."""
+        """Return whether fewer than RESERVE are left with a new one."""
         if not self._is_counting and new < _first_reserved():
             return False
         self._used += 1
@@ -65,7 +65,7 @@ class Descriptors:
         return self.are_short()
 
     def are_short(self) -> bool:
-        """Tell whether fewer than RESERVE are left."""
+        """Return whether fewer than RESERVE are left."""
         now_s = time.monotonic()
         if now_s - self._counted_s >= _COUNT_INTERVAL_S:
             try:
@@ -84,7 +84,7 @@ class Descriptors:
 
 
 def is_silent(connection: socket.socket) -> bool:
-    """Tell whether nothing has arrived that waits to be read."""
+    """Return whether the socket has no unread bytes."""
     poll = select.poll()
     try:
         poll.register(connection, select.POLLIN)

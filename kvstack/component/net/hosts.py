@@ -1,4 +1,4 @@
-"""Addresses of this machine, and how an address is written with a port."""
+"""Addresses of this machine, and host:port texts."""
 
 import socket
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ class OfFamily(Protocol):
 
     @property
     def version(self) -> int:
-        """4 or 6."""
+        """The IP version, 4 or 6."""
         ...
 
 
@@ -28,7 +28,7 @@ def own_address(version: int) -> str:
     family = socket.AF_INET if version == 4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:
-            # Nothing is sent: the system only chooses the way.
+            # Nothing is sent: the system only chooses the route.
             probe.connect(_ANYWHERE[version])
             found: str = probe.getsockname()[0]
         except OSError:
@@ -39,7 +39,7 @@ def own_address(version: int) -> str:
 def own_addresses(families: Iterable[int]) -> tuple[str, ...]:
     """Return the address this machine sends from of each family that it has, in their order.
 
-    Where it has none, it is the loopback's of the first family.
+    Without any, it is the loopback address of the first family.
     """
     found = [own_address(each) for each in families]
     outside = tuple(each for each in found if not ip_address(each).is_loopback)
@@ -47,7 +47,7 @@ def own_addresses(families: Iterable[int]) -> tuple[str, ...]:
 
 
 def has_ipv6() -> bool:
-    """Whether the network of this thread has IPv6, and nobody has disabled it."""
+    """Return whether this thread's network has IPv6 enabled."""
     try:
         return _NO_IPV6.read_text().strip() == "0"
     except OSError:
@@ -55,16 +55,16 @@ def has_ipv6() -> bool:
 
 
 def of_families(texts: str, parse: Callable[[str], T]) -> tuple[T, ...]:
-    """Return what a text with commas says: one value, or one of each family; ValueError."""
-    found: list[T] = []
+    """Parse a comma-separated text: one value, or one of each family; ValueError."""
+    values: list[T] = []
     for text in filter(None, map(str.strip, texts.split(","))):
         try:
-            found.append(parse(text))
+            values.append(parse(text))
         except ValueError as error:
             raise ValueError(f"{text}: {error}") from error
-    if len({each.version for each in found}) < len(found):
-        raise ValueError(f"{texts}: one of a family at most")
-    return tuple(found)
+    if len({each.version for each in values}) < len(values):
+        raise ValueError(f"{texts}: at most one of each family is allowed")
+    return tuple(values)
 
 
 def join_host_port(host: str, port: int) -> str:
@@ -73,7 +73,7 @@ def join_host_port(host: str, port: int) -> str:
 
 
 def listen_url(host: str, port: int, *, is_plain: bool) -> str:
-    """Return the URL to listen on; the unspecified address of IPv6 takes both families."""
+    """Return the URL to listen on; IPv6's unspecified address accepts both families."""
     scheme = "http" if is_plain else "https"
     shown = f"[{host}]" if isinstance(ip_address(host), IPv6Address) else host
     return f"{scheme}://{shown}:{port}"

@@ -47,7 +47,7 @@ def peer_host(name: tuple[Any, ...]) -> str:
 
 def _listen(
     family: int,
-    place: Any,  # noqa: ANN401 - as the family has it
+    address: Any,  # noqa: ANN401 - as the family has it
     backlog: int,
     reuse_port: bool,  # noqa: FBT001
     *,
@@ -60,7 +60,7 @@ def _listen(
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if reuse_port:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        listening.bind(place)
+        listening.bind(address)
         listening.listen(backlog)
     except OSError:
         listening.close()

@@ -3,7 +3,7 @@
     attribute(1, b"bridge")     b"\\x0a\\x00\\x01\\x00bridge\\x00\\x00"
     dict(attributes(payload))   {1: b"bridge"}
 
-Only the encoding is here; who asks the kernel for what is its own affair.
+Only the encoding is here; callers exchange messages with the kernel.
 """
 
 import struct
@@ -39,5 +39,5 @@ def text_attribute(kind: int, text: str) -> bytes:
 
 
 def aligned(length: int) -> int:
-    """Return where the next attribute or message begins."""
+    """Return the offset of the next attribute or message."""
     return -(-length // _ALIGNMENT) * _ALIGNMENT

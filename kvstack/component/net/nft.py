@@ -1,6 +1,6 @@
-"""The program `nft`: transactions in, what it tells out.
+"""The program `nft`: runs transactions and returns its output.
 
-    apply(text)     all of it or nothing; raises NftError
+    apply(text)     atomically; raises NftError
     problem()       why it cannot be used here; empty: it can
 
 Calls wait for the program, and are made in threads.
@@ -12,45 +12,45 @@ import subprocess
 from typing import Final
 
 _TIMEOUT_S: Final = 300.0
-"""The kernel takes the time of n² for n sets without names in one transaction."""
+"""The kernel needs O(n²) for n sets without names in one transaction."""
 _ERROR_CHARACTERS_MAX: Final = 500
 _PROBE: Final = "kvstack-probe"
 
 
 class NftError(Exception):
-    """The program refused, or cannot be run."""
+    """The program failed, or cannot be run."""
 
 
 def is_installed() -> bool:
-    """Whether this machine has the program."""
+    """Return whether the program is installed."""
     return shutil.which("nft") is not None
 
 
 def problem() -> str:
-    """Return why tables cannot be made; empty: they can. Nothing is left behind."""
+    """Return why tables cannot be made; empty: they can. Leaves nothing behind."""
     if not is_installed():
         return "the program nft is not installed"
     if os.geteuid() != 0:
         return "only root may change the rules of the machine"
     try:
-        # With --check the kernel is asked, and keeps nothing.
-        run("--check", "-f", "-", given=f"add table ip {_PROBE}\n")
+        # With --check the kernel checks the transaction without applying it.
+        run("--check", "-f", "-", stdin=f"add table ip {_PROBE}\n")
     except NftError as error:
         return str(error)
     return ""
 
 
 def apply(text: str) -> None:
-    """Carry a transaction out; raises NftError."""
-    run("-f", "-", given=text)
+    """Apply a transaction; raises NftError."""
+    run("-f", "-", stdin=text)
 
 
-def run(*arguments: str, given: str = "") -> str:
-    """Return what the program says; raises NftError."""
+def run(*arguments: str, stdin: str = "") -> str:
+    """Run the program and return its output; raises NftError."""
     try:
         done = subprocess.run(
             ["nft", *arguments],  # noqa: S607 - of the node's PATH
-            input=given,
+            input=stdin,
             check=False,
             capture_output=True,
             text=True,

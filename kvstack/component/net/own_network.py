@@ -1,9 +1,9 @@
-"""Work in a network namespace that is made for it and ends with it: nothing of it stays.
+"""Runs a function in a temporary network namespace, of which nothing remains.
 
     in_own_network(lambda: subprocess.run(["iptables-restore", …]))
 
-What a kernel lets this process do is found out there by doing it. Raises OSError if no namespace
-can be made, and what the work raises.
+It serves to try what the kernel lets this process do. Raises OSError if no namespace can be made,
+and the errors of the function.
 """
 
 import ctypes
@@ -17,12 +17,12 @@ _NEW_NETWORK: Final = 0x40000000
 
 
 def in_own_network(work: Callable[[], _T]) -> _T:
-    """Return what a function does in a thread of its own, whose network is its own, too."""
+    """Return the result of a function, run in a thread with a network namespace of its own."""
 
     def run() -> _T:
         if ctypes.CDLL(None, use_errno=True).unshare(_NEW_NETWORK) != 0:
             code = ctypes.get_errno()
-            raise OSError(code, f"no network namespace can be made: {os.strerror(code)}")
+            raise OSError(code, f"cannot create a network namespace: {os.strerror(code)}")
         return work()
 
     with ThreadPoolExecutor(1) as threads:

@@ -1,4 +1,4 @@
-"""Ranges of ports, as flags of Kubernetes give them."""
+"""Port ranges in the syntax of Kubernetes' flags."""
 
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ class PortRange(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Return the range as it is stored and told in errors."""
+        """Return the range as text, as stored and as in errors."""
         return f"{self.first}-{self.last}"
 
     def has(self, port: int) -> bool:
@@ -20,7 +20,7 @@ class PortRange(NamedTuple):
 
 
 def parse_range(text: str) -> PortRange:
-    """Return the range of `30000-32767`, `30000+2767` or `30000`; ValueError if it is none."""
+    """Return the range of `30000-32767`, `30000+2767` or `30000`; ValueError if it is invalid."""
     first, plus, more = text.partition("+")
     if plus:
         low = int(first)
@@ -29,5 +29,7 @@ def parse_range(text: str) -> PortRange:
         first, _, last = text.partition("-")
         found = PortRange(int(first), int(last or first))
     if not 0 < found.first <= found.last <= 65535:
-        raise ValueError(f"{text!r} is no range of ports: 1-65535, the smaller first")
+        raise ValueError(
+            f"invalid port range {text!r}: must be within 1-65535, the smaller port first"
+        )
     return found

@@ -1,9 +1,9 @@
-"""Connections and packets that are passed on to endpoints, by this process.
+"""Relays of TCP connections and UDP packets to endpoints, in this process.
 
     relay = TcpRelay(balancer, room); await relay.listen("127.0.0.1", 30080)
 
-An endpoint that does not take a connection is passed over for the next one. Of UDP each client has
-a socket of its own, until nothing has come for a while.
+If an endpoint does not accept a connection, the next one is tried. In UDP each client has a socket
+of its own, until nothing has been received for a while.
 """
 
 import asyncio
@@ -19,24 +19,24 @@ from typing_extensions import override
 _PIECE_BYTES: Final = 64 << 10
 _DIAL_S: Final = (0.25, 0.5, 1.0, 2.0)
 CONNECTIONS_MAX: Final = 4_000
-"""Of all relays of a process; what comes beyond is refused."""
+"""Limit on the connections of all relays of a process; more are refused."""
 CLIENTS_MAX: Final = 500
-"""Of one port of UDP at once; packets of others are dropped."""
+"""Limit on the clients of one UDP port; packets of others are dropped."""
 _IDLE_S: Final = 10.0
 _RESET: Final = struct.pack("ii", 1, 0)
 
 
 class Target(Protocol):
-    """Where something can be passed on to."""
+    """The destination of a relay."""
 
     @property
     def ip(self) -> str:
-        """Its address."""
+        """The IP address."""
         ...
 
     @property
     def port(self) -> int:
-        """Its port."""
+        """The port number."""
         ...
 
 
@@ -44,14 +44,14 @@ T = TypeVar("T", bound=Target)
 
 
 class Balancing(Protocol[T]):
-    """Chooses for one port."""
+    """Chooses the endpoints for one port."""
 
     def next(self, client: str, now_s: float) -> list[T]:
-        """Return where a client is passed on to, in the order in which it is to be tried."""
+        """Return the endpoints for a client, in the order in which to try them."""
         ...
 
     def took(self, client: str, endpoint: T, now_s: float) -> None:
-        """A connection of a client was made."""
+        """Note that a client was connected to an endpoint."""
         ...
 
 
@@ -63,51 +63,51 @@ class Destination(NamedTuple):
 
 
 class Single:
-    """Leads to one destination always."""
+    """Always chooses one destination."""
 
     def __init__(self, destination: Destination) -> None:
-        """Know it."""
+        """Take the destination."""
         self._destination = destination
 
     def next(self, client: str, now_s: float) -> list[Destination]:
-        """Return it."""
+        """Return the destination."""
         return [self._destination]
 
     def took(self, client: str, endpoint: Destination, now_s: float) -> None:
-        """Remember nothing."""
+        """Do nothing: there is no affinity."""
 
 
 class Relay(Protocol):
-    """One address and port that is passed on."""
+    """The relay of one address and port."""
 
     async def listen(self, host: str, port: int) -> None:
-        """Begin; raises OSError."""
+        """Listen on an address; raises OSError."""
         ...
 
     async def take(self, own: socket.socket) -> None:
-        """Begin, on a socket that is bound; it is this one's from now on."""
+        """Listen on a bound socket, which the relay then owns."""
         ...
 
     def close(self) -> None:
-        """Take no more; connections go on."""
+        """Stop listening; open connections continue."""
         ...
 
 
 class Room:
-    """How many connections a process may have yet."""
+    """Counts the open connections of a process against the limit."""
 
     def __init__(self) -> None:
-        """Have none."""
+        """Start with no connections."""
         self.used = 0
 
 
 class TcpRelay(Relay, Generic[T]):
-    """Passes connections on."""
+    """Relays TCP connections."""
 
     def __init__(
         self, balancer: Balancing[T], room: Room, may: Callable[[str], bool] = lambda client: True
     ) -> None:
-        """may: whether a client (its address) is let in."""
+        """may: returns whether a client's address is allowed."""
         self._balancer = balancer
         self._room = room
         self._may = may
@@ -150,7 +150,7 @@ class TcpRelay(Relay, Generic[T]):
                     each.transport.abort()
 
     async def _dial(self, client: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
-        """Connect to the first endpoint that takes it; None: none does."""
+        """Connect to the first endpoint that accepts; None if none does."""
         now_s = time.monotonic()
         for endpoint, wait_s in zip(self._balancer.next(client, now_s), _DIAL_S, strict=False):
             with contextlib.suppress(OSError, TimeoutError):
@@ -164,7 +164,7 @@ class TcpRelay(Relay, Generic[T]):
 
 
 async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Pass one direction on; its end is passed on, too, and a break ends both."""
+    """Copy one direction; a half-close is copied, too, and an error ends both."""
     try:
         while data := await reader.read(_PIECE_BYTES):
             writer.write(data)
@@ -183,12 +183,12 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 class UdpRelay(Relay, asyncio.DatagramProtocol, Generic[T]):
-    """Passes packets on."""
+    """Relays UDP packets."""
 
     def __init__(
         self, balancer: Balancing[T], may: Callable[[str], bool] = lambda client: True
     ) -> None:
-        """may: whether a client (its address) is let in."""
+        """may: returns whether a client's address is allowed."""
         self._balancer = balancer
         self._may = may
         self._own: asyncio.DatagramTransport | None = None
@@ -244,7 +244,7 @@ class UdpRelay(Relay, asyncio.DatagramProtocol, Generic[T]):
         self, loop: asyncio.AbstractEventLoop, endpoint: T, addr: tuple[str, int]
     ) -> "_Client":
         own = self._own
-        assert own is not None, "packets come once it listens"
+        assert own is not None, "packets arrive only while it listens"
         _, client = await loop.create_datagram_endpoint(
             lambda: _Client(own, addr, lambda: self._clients.pop(addr, None)),
             remote_addr=(endpoint.ip, endpoint.port),
@@ -253,7 +253,7 @@ class UdpRelay(Relay, asyncio.DatagramProtocol, Generic[T]):
 
 
 class _Client(asyncio.DatagramProtocol):
-    """The way to an endpoint, for one client."""
+    """The socket to an endpoint, for one client."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class _Client(asyncio.DatagramProtocol):
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.DatagramTransport", transport)  # it is no subclass
+        self._transport = cast("asyncio.DatagramTransport", transport)  # it is not a subclass
         self._wait()
 
     @override
@@ -280,7 +280,7 @@ class _Client(asyncio.DatagramProtocol):
 
     @override
     def error_received(self, exc: Exception) -> None:
-        self.end()  # nobody listens there: the next packet chooses anew
+        self.end()  # the endpoint does not listen: the next packet chooses again
 
     def send(self, data: bytes) -> None:
         """Send a packet to the endpoint."""
@@ -289,7 +289,7 @@ class _Client(asyncio.DatagramProtocol):
             self._transport.sendto(data)
 
     def end(self) -> None:
-        """Pass nothing on any more."""
+        """Close the socket."""
         if self._timer is not None:
             self._timer.cancel()
         if self._transport is not None:

@@ -1,4 +1,4 @@
-"""How the node itself resolves names: what a resolv.conf says."""
+"""The node's own name resolution, from a resolv.conf."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -8,7 +8,7 @@ from kvstack.component.errors import ConfigError
 
 FILE: Final = "/etc/resolv.conf"
 _BEHIND_RESOLVED: Final = "/run/systemd/resolve/resolv.conf"
-"""Where systemd-resolved keeps the servers that it asks itself."""
+"""systemd-resolved's file of upstream servers."""
 
 
 class Resolving(NamedTuple):
@@ -20,7 +20,7 @@ class Resolving(NamedTuple):
 
 
 def read(path: str) -> Resolving:
-    """Return what a file says; without one: the machine itself. ConfigError."""
+    """Return the settings of a file; path empty: the machine's own. Raises ConfigError."""
     if not path:
         return Resolving(["127.0.0.1"], ["."], [])
     try:
@@ -43,9 +43,9 @@ def read(path: str) -> Resolving:
 
 
 def for_pods(path: str = FILE, behind: str = _BEHIND_RESOLVED) -> Resolving:
-    """Return what pods of this machine can use: a server on its loopback they do not reach.
+    """Return the settings for pods of this machine, which cannot reach a server on its loopback.
 
-    A machine that has no such file resolves no names.
+    A machine without such a file resolves no names.
     """
     if not Path(path).exists():
         return Resolving([], [], [])

@@ -1,4 +1,4 @@
-"""Errors of TLS handshakes as Go words them, because etcd's operators and tools look for that text.
+"""Errors of TLS handshakes with Go's texts, which etcd's operators and tools look for.
 
     received fatal alert: BadCertificate               (rustls)  ─┬► remote error: tls:
     [SSL: SSLV3_ALERT_BAD_CERTIFICATE] sslv3 alert ... (OpenSSL) ─┘  bad certificate
@@ -48,7 +48,7 @@ _LOCAL_ERRORS: Final = (
 
 
 def go_error_text(text: str) -> str:
-    """Return the error of a handshake in Go's words, if Go has a text for it."""
+    """Return the error of a handshake with Go's text, if there is one."""
     if (alert := _ALERT.search(text)) is not None:
         name = next(filter(None, alert.groups())).replace("_", "").lower()
         if name in _ALERTS:

@@ -1,1 +1,1 @@
-"""The process itself: signals, its ordered end, the collector, the allocator."""
+"""The process: signals, ordered shutdown, garbage collector, allocator."""

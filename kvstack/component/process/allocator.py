@@ -26,12 +26,12 @@ _OPERATORS: Final = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_
 
 
 def is_set_by_operator(environment: Mapping[str, str]) -> bool:
-    """Return whether the environment says what the allocator is to keep."""
+    """Return whether the environment configures the allocator."""
     return any(name in environment for name in _OPERATORS)
 
 
 def keep_freed_memory(environment: Mapping[str, str] = os.environ) -> bool:
-    """Keep freed memory in the whole process from now on; tell whether that is supported."""
+    """Keep freed memory in the whole process from now on; return whether that is supported."""
     libc = ctypes.CDLL(None)
     is_glibc = hasattr(libc, "gnu_get_libc_version") and hasattr(libc, "mallopt")
     if not is_glibc or is_set_by_operator(environment):

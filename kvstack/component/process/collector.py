@@ -20,7 +20,7 @@ _YOUNG_MAX: Final = 10_000  # objects; Python's default of 700 costs large batch
 _TURNS: Final = 3  # collections of one generation before one of the next older
 _FULL: Final = 2
 FROZEN_MAX: Final = 300_000
-"""Objects, which are walked in a tenth of a second or two."""
+"""Number of objects that are walked in a tenth of a second or two."""
 
 
 def keep_collections_short() -> None:
@@ -37,7 +37,7 @@ def keep_collections_short() -> None:
 
 
 def collect_frozen() -> None:
-    """Look for dead cycles among what is frozen, too, and freeze what lives.
+    """Collect dead cycles among frozen objects, too, and freeze the survivors.
 
     Nothing is done where that takes long: with more than FROZEN_MAX objects.
     """

@@ -1,4 +1,4 @@
-"""A command that works until a signal comes: its flags, log, signals and exit code, once.
+"""A command that runs until a signal: its flags, log, signals and exit code.
 
     def main(arguments: Sequence[str]) -> int:
         return run_command(Command(COMMAND, ABOUT, TABLE), arguments, _prepare)
@@ -9,11 +9,11 @@
 
     --help, --version                       stdout, exit code 0
     ConfigError before the work             stderr "Error: …", exit code 1
-    ConfigError while it goes on            the log, exit code 1
-    the work ends as asked                  exit code 0
+    ConfigError during the work             the log, exit code 1
+    the work ends on a signal               exit code 0
 
-A command that has more than a table's flags prepares with `run_work`. What the work waits for
-(`stop_event`), and how it ends in order, is its own affair. Pages of health and metrics are served
+A command that has more than a table's flags prepares with `run_work`. The work itself waits for
+`stop_event` and shuts down in order. Pages of health and metrics are served
 by `agents.process.pages` and the API server.
 """
 
@@ -31,7 +31,7 @@ _DEBUG_VERBOSITY: Final = 4
 
 
 class Command(NamedTuple):
-    """What a command is called, and its flags."""
+    """The name and the flags of a command."""
 
     name: str
     about: str
@@ -39,17 +39,17 @@ class Command(NamedTuple):
 
 
 class Work(NamedTuple):
-    """What a command does once its flags are read."""
+    """The work of a command after its flags were read."""
 
     body: Callable[[LineLogger], Coroutine[Any, Any, None]]
-    """It ends when a signal comes. ConfigError: why it cannot go on."""
+    """The coroutine function that runs until a signal; raises ConfigError if it cannot continue."""
     log_level: str = "info"
     without_effect: Sequence[str] = ()
-    """Flags and settings that were given and mean nothing here."""
+    """Flags and settings that were set and have no effect."""
 
 
 Prepare: TypeAlias = Callable[[], Work | None]
-"""Reads what is needed before the work; None: all is done. Raises ConfigError."""
+"""Prepares the work; None: there is nothing to run. Raises ConfigError."""
 
 
 def level_of(verbosity: int) -> str:
@@ -60,14 +60,14 @@ def level_of(verbosity: int) -> str:
 def run_command(
     command: Command, arguments: Sequence[str], prepare: Callable[[CommandLine], Work | None]
 ) -> int:
-    """Read a command line by the command's table, and work; return the exit code."""
+    """Read a command line by the command's table, and run it; return the exit code."""
     return run_work(lambda: read_flags(command, arguments, prepare))
 
 
 def read_flags(
     command: Command, arguments: Sequence[str], prepare: Callable[[CommandLine], Work | None]
 ) -> Work | None:
-    """Return the work that a command line asks for; None: --help or --version, or it is done."""
+    """Return the work of a command line; None: --help, --version, or nothing to run."""
     given = read_command_line(arguments, command.name, command.table)
     if given.values.get("help"):
         sys.stdout.write(help_text(*command))
@@ -79,7 +79,7 @@ def read_flags(
 
 
 def run_work(prepare: Prepare) -> int:
-    """Prepare, and work until a signal comes; return the exit code."""
+    """Prepare, and run until a signal; return the exit code."""
     try:
         work = prepare()
     except ConfigError as error:
@@ -89,7 +89,7 @@ def run_work(prepare: Prepare) -> int:
         return 0
     log = open_logger(("default",), work.log_level, "json")
     if work.without_effect:
-        log.warning("these have no effect here", settings=list(work.without_effect))
+        log.warning("these settings have no effect", settings=list(work.without_effect))
 
     async def body() -> None:
         keep_log_of_loop(log)

@@ -2,12 +2,12 @@
 
     task = asyncio.create_task(give_back_when_idle())
 
-What a busy process frees stays with its allocator, in pieces between what is in use; the next
-request takes it from there. glibc by itself returns the end of its heap alone. So once a process
+What a busy process frees stays with its allocator, in fragments; the next request reuses it. On its
+own, glibc returns only the end of its heap. So once a process
 has worked for a while, all free pages are returned (malloc_trim) in its next quiet periods; in
-several, because caches give up what is old in these minutes. It takes some milliseconds, and is not
-done while a process is busy. In the first of them dead cycles are looked for among the objects of
-the work that is over, in the last among old ones, too (`collector`).
+several, because caches drop old entries in these minutes. It takes some milliseconds, and is not
+done while a process is busy. In the first of them dead cycles among the objects of that work are
+collected, in the last those among old objects, too (`collector`).
 
 Another C library, or an operator's settings (`allocator`), are left alone.
 """
@@ -25,15 +25,15 @@ from kvstack.component.process.collector import collect_frozen
 
 PERIOD_S: Final = 30.0
 QUIET_SHARE: Final = 0.25
-"""Of a processor, below which a period is quiet."""
+"""Share of a processor below which a period is quiet."""
 WORKED_S: Final = 5.0
-"""Of a processor, after which there may be something to give back."""
+"""Processor time after which there may be memory to give back."""
 QUIET_PERIODS: Final = 24
-"""In which memory is then given back: twelve minutes, two compactions of a store's history."""
+"""Quiet periods in which memory is given back: twelve minutes, two compactions of a store."""
 
 
 class IdleMemory:
-    """Looks at the end of each period."""
+    """Decides at the end of each period whether to give memory back."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class IdleMemory:
         collect: Callable[[], None] = collect_frozen,
         collect_young: Callable[[], object] = gc.collect,
     ) -> None:
-        """Give back by trim, which takes the bytes to keep.
+        """trim returns memory and takes the bytes to keep.
 
-        collect: finds dead cycles. collect_young: finds those of objects that were not frozen yet.
+        collect: collects dead cycles. collect_young: only those among objects not yet frozen.
         """
         self._trim: Final = trim
         self._collect: Final = collect
@@ -51,10 +51,10 @@ class IdleMemory:
         self._cpu_s = 0.0
         self._worked_s = 0.0
         self._periods = 0
-        """Quiet ones in which memory is still to be given back."""
+        """The remaining quiet periods in which memory is given back."""
 
     def look(self, cpu_s: float) -> None:
-        """A period is over; cpu_s: what the process has used of processors since it began."""
+        """Handle the end of a period; cpu_s: the processor time of the process since its start."""
         used_s, self._cpu_s = cpu_s - self._cpu_s, cpu_s
         self._worked_s += used_s
         if self._worked_s >= WORKED_S:
@@ -69,7 +69,7 @@ class IdleMemory:
 
 
 async def give_back_when_idle(environment: Mapping[str, str] = os.environ) -> None:
-    """Give memory back from time to time until cancelled; return at once where that cannot be."""
+    """Give memory back periodically until cancelled; return immediately if unsupported."""
     trim = _trim_of(environment)
     if trim is None:
         return
@@ -80,7 +80,7 @@ async def give_back_when_idle(environment: Mapping[str, str] = os.environ) -> No
 
 
 def give_back(environment: Mapping[str, str] = os.environ) -> None:
-    """Give free memory back now, as after a start; nothing where that cannot be."""
+    """Give free memory back now, as after a start; does nothing if unsupported."""
     if trim := _trim_of(environment):
         trim(0)
 

@@ -1,8 +1,8 @@
-"""What programs of the control plane have in common: loop, signals, log, collector, idle memory.
+"""The common frame of control plane programs: loop, signals, log, collector, idle memory.
 
     return run(lambda: serve(options, log), log)          the exit code
 
-A second signal ends the process at once. A program calls `settle` once it has loaded what stays.
+A second signal ends the process at once. A program calls `settle` once it is loaded.
 """
 
 import asyncio
@@ -21,24 +21,24 @@ from kvstack.component.process.idle_memory import give_back_when_idle
 from kvstack.component.version import KUBERNETES_VERSION
 
 FAILED: Final = 1
-"""The exit code of what did not go as asked."""
+"""The exit code after a failure."""
 
 
 def version_text() -> str:
-    """Return the version as upstream's programs tell it."""
+    """Return the version in the format of upstream's programs."""
     return f"Kubernetes v{KUBERNETES_VERSION}\n"
 
 
 def run(body: Callable[[], Coroutine[Any, Any, None]], log: LineLogger) -> int:
-    """Run a coroutine as the process's work; return the exit code. ConfigError passes."""
+    """Run a coroutine as the process's work; return the exit code. ConfigError is not caught."""
     capture_library_logs(log)
-    gc.disable()  # what loading makes stays: to look for dead cycles among it delays every start
+    gc.disable()  # loaded objects stay: collecting cycles among them would delay every start
     try:
         asyncio.run(_run(body))
     except ConfigError:
         raise
     except ComponentError as error:
-        log.fatal("the server cannot go on", kind=type(error).__name__, error=str(error))
+        log.fatal("the server cannot continue", kind=type(error).__name__, error=str(error))
         return FAILED
     finally:
         gc.enable()
@@ -55,7 +55,7 @@ async def _run(body: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def stop_event() -> asyncio.Event:
-    """Return what is set by the first SIGTERM or SIGINT; the second ends the process."""
+    """Return the event that the first SIGTERM or SIGINT sets; the second ends the process."""
     event = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -70,11 +70,11 @@ def stop_event() -> asyncio.Event:
 
 
 async def is_done_before(end: "asyncio.Future[Any]", work: Awaitable[object]) -> bool:
-    """Do something, or cancel it as soon as the end comes; return whether it was done.
+    """Await something, or cancel it when the process is to stop; return whether it finished.
 
-    Raises what the work raises. What is cancelled must not wait for anything while it ends: until
-    Python 3.11.3 a timeout in a cancelled task ends the task. Whatever has to be ended in order is
-    ended by the caller, afterwards.
+    Raises the errors of the work. Cancelled work must not wait for anything while it ends: until
+    Python 3.11.3 a timeout in a cancelled task ends the task. The caller does the ordered shutdown
+    afterwards.
     """
     doing = asyncio.ensure_future(work)
     try:
@@ -89,7 +89,7 @@ async def is_done_before(end: "asyncio.Future[Any]", work: Awaitable[object]) ->
 
 
 def keep_log_of_loop(log: Logger) -> None:
-    """Send what nobody caught to the log."""
+    """Log uncaught exceptions."""
 
     def handle(_loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         log.error(context.get("message", ""), error=repr(context.get("exception")))
@@ -98,6 +98,6 @@ def keep_log_of_loop(log: Logger) -> None:
 
 
 def settle() -> None:
-    """Turn the collector of cycles on, which loading does without; what there is now stays."""
+    """Enable the cyclic garbage collector after loading, and freeze the present objects."""
     keep_freed_memory()
     keep_collections_short()

@@ -5,7 +5,7 @@
     await wire.send(OUTPUT, b"…"); await wire.end(status)
 
 A message is channel + data: 0 input, 1 output, 2 errors, 3 end, 4 size of the terminal.
-FF 00 from the client says that its input is over (v5).
+FF 00 from the client ends its input (v5).
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _GOODBYE_S: Final = 5.0
 
 
 class Wants(NamedTuple):
-    """Which streams a client wants."""
+    """The streams that a client requests."""
 
     input: bool
     output: bool
@@ -38,18 +38,18 @@ class WebSocketWire:
     """Channels of a WebSocket."""
 
     def __init__(self, socket: WebSocket, protocol: str) -> None:
-        """protocol: as was agreed on."""
+        """protocol: the negotiated one."""
         self._socket = socket
         self._is_base64 = "base64" in protocol
         self._has_status = protocol.startswith(("v4", "v5"))
         self._has_close = protocol.startswith("v5")
 
     async def begin(self, wants: Wants) -> None:
-        """Tell the client that it begins."""
+        """Notify the client that the streams are open."""
         await self.send(OUTPUT if wants.output else ERRORS if wants.errors else END, b"")
 
     async def events(self) -> AsyncIterator[tuple[int, bytes | None]]:
-        """Give what the client sends."""
+        """Yield the client's messages."""
         while (message := await self._socket.receive()) is not None:
             if not message:
                 continue
@@ -71,7 +71,7 @@ class WebSocketWire:
             await self._socket.send(bytes((stream,)) + data)
 
     async def end(self, status: Object) -> None:
-        """Say how the command ended."""
+        """Send the result of the command."""
         if self._has_status:
             await self.send(END, orjson.dumps(status))
         elif status["status"] != "Success":
@@ -79,7 +79,7 @@ class WebSocketWire:
         await self._socket.close()
 
     async def part(self) -> None:
-        """Wait, after `end`, until the client has said goodbye, too; nobody else may read."""
+        """Wait, after `end`, for the client's close frame; nothing else may read meanwhile."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
                 while await self._socket.receive() is not None:

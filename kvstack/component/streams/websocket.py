@@ -28,22 +28,22 @@ def offered(request: Request) -> list[str]:
     return [each.strip() for each in names if each.strip()]
 
 
-def chosen(request: Request, spoken: Sequence[str]) -> str | None:
-    """Return the first protocol that a client offers and is spoken; None: there is none.
+def chosen(request: Request, supported: Sequence[str]) -> str | None:
+    """Return the first protocol that a client offers and is supported; None: there is none.
 
-    A client that offers none gets the one that has no name, if that is spoken.
+    A client that offers none gets the one that has no name, if that is supported.
     """
     names = offered(request)
     if not names:
-        return "" if "" in spoken else None
-    return next((each for each in names if each in spoken), None)
+        return "" if "" in supported else None
+    return next((each for each in names if each in supported), None)
 
 
 class Upgrading(Protocol):
-    """An answer that gives its connection over."""
+    """An answer whose connection can be upgraded."""
 
     def upgrade(self, protocol: str, headers: list[tuple[str, str]]) -> Upgraded:
-        """Speak another protocol from now on."""
+        """Switch to another protocol."""
         ...
 
 
@@ -60,7 +60,7 @@ class WebSocket:
     """One connection of a server."""
 
     def __init__(self, socket: Upgraded) -> None:
-        """After the handshake."""
+        """Use a connection after the handshake."""
         self._socket = socket
         self._frames = Frames(_MESSAGE_BYTES_MAX)
         self._messages: list[bytes] = []
@@ -84,7 +84,7 @@ class WebSocket:
         await self._socket.write(data)
 
     async def close(self) -> None:
-        """End the connection in order; raises ClientGoneError."""
+        """Close the connection with a close frame; raises ClientGoneError."""
         if goodbye := self._frames.goodbye():
             await self._socket.write(goodbye)
 
@@ -94,10 +94,10 @@ class WebSocket:
 
 
 class TunnelPipe:
-    """Bytes in a WebSocket, cut into messages anyhow."""
+    """A stream of bytes in the messages of a WebSocket."""
 
     def __init__(self, socket: WebSocket) -> None:
-        """Carry what its messages hold."""
+        """Use the messages of a WebSocket."""
         self._socket = socket
 
     async def read(self) -> bytes:

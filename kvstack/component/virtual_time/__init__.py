@@ -1,6 +1,6 @@
-"""Time that goes on as it is told to: an event loop, its clock, and how fast they go.
+"""Virtual time: an event loop, its clock, and the rate of its time.
 
-timeline    where time is, and how far it may be: stopped, so many times as fast, or at once
-loop        an event loop on a timeline; while time stands, sockets are served all the same
+timeline    the current time and its limit: stopped, at a multiple of real time, or at once
+loop        an event loop on a timeline; sockets are served while time stands
 clock       the same time as clocks of stores, servers and agents
 """

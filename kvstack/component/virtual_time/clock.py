@@ -1,7 +1,7 @@
-"""The time of a loop as a clock: for stores and servers in whole units, for agents in seconds.
+"""The time of a loop as a clock: whole units for stores and servers, seconds for agents.
 
-clock = LoopClock(began_ms)          of the running loop, or of one that is given
-clock.unix_ms(); clock.now_s()       the time of day at which the loop began, and what has gone by
+clock = LoopClock(began_ms)          of the running loop, or of an argument
+clock.unix_ms(); clock.now_s()       the time of day: the loop's start plus its elapsed time
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from kvstack.component.virtual_time.loop import VirtualLoop
 
 
 class LoopClock:
-    """A clock of all kinds: `component.clock`, the API server's and the agents'."""
+    """Implements all clocks: `component.clock`, the API server's and the agents'."""
 
     def __init__(self, began_ms: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """began_ms: the time of day at 0 of the loop, since 1970; loop: None is the running one."""
@@ -44,5 +44,5 @@ class LoopClock:
 
 
 def began_now_ms(loop: VirtualLoop) -> int:
-    """Return at which time of day a loop began, if it is now what the machine says."""
+    """Return the time of day at which a loop began, by the machine's clock."""
     return time.time_ns() // 1_000_000 - round(loop.time() * 1000)

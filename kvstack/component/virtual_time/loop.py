@@ -1,18 +1,17 @@
-"""An event loop on a timeline: time goes on while nobody has anything to do.
+"""An event loop on a timeline: time advances while no task can run.
 
-    run(story())                                  as in a simulation: as fast as everybody is done
-    loop = VirtualLoop(Timeline(STANDING))        of a cluster: time stands until it is told to go
-    await loop.idle()                             until everybody on the loop waits
+    run(story())                                  as in a simulation: as fast as the work is done
+    loop = VirtualLoop(Timeline(STANDING))        of a cluster: time stands until a rate is set
+    await loop.idle()                             until all tasks on the loop wait
 
-A moment for which somebody waits comes when all that is to be done before it is done, so nothing is
-skipped and nothing comes out of order, however fast time goes. Sockets are served meanwhile: who
-comes over one finds the time that is now. Those who never stop asking cannot stop time: it goes on
-once they have kept the loop busy for `FAIR_S`.
+A timer fires when everything due before it is done, so nothing is skipped or reordered, however
+fast time advances. Sockets are served meanwhile, at the current time. Clients that send requests
+without pause cannot stop time: it advances once they have kept the loop busy for `FAIR_S`.
 
-Work that is given to threads is done at once, in the loop's own: else it would depend on the
-machine what comes of it. Only names of hosts are looked up aside, and time stands meanwhile, as it
-does while something outside is asked (`hold`). On a timeline that is real (`Timeline.is_real`), all
-of it is as with any loop.
+Work for threads (executors) runs at once, in the loop's own thread: otherwise results would depend
+on the machine. Only host names are looked up in another thread, and time stands meanwhile, as it
+does during requests to the outside (`hold`). On a real timeline (`Timeline.is_real`) it behaves
+like any loop.
 """
 
 import asyncio
@@ -37,7 +36,7 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 FAIR_S: Final = 0.05
-"""How long, in real time, those who come over sockets may keep time from going on."""
+"""How long, in real time, clients on sockets may keep time from advancing."""
 HOLD_S_MAX: Final = 60.0
 _BUSY: Final = 100
 _RESOLUTION_S: Final = 1e-9
@@ -45,18 +44,18 @@ _LOOKUPS: Final[tuple[object, ...]] = (socket.getaddrinfo, socket.getnameinfo)
 
 
 def resolution_s(now_s: float) -> float:
-    """Return the smallest time that counts: more than floats around a moment can tell apart."""
+    """Return the resolution of time at a moment: above the precision of a float there."""
     return max(_RESOLUTION_S, 2 * math.ulp(now_s))
 
 
 class StandstillError(RuntimeError):
-    """Everybody waits for something that will not come, or nobody ever waits."""
+    """All tasks wait for something that will not happen, or tasks never wait."""
 
 
 class _Selector(selectors.PollSelector):
-    """Instead of waiting for a timer, lets its time come, where the timeline allows it.
+    """A selector that advances the time to the next timer, where the timeline allows it.
 
-    Nothing of it is in the kernel, so that a process that was forked has one of its own.
+    It has no kernel object, so that a forked process has one of its own.
     """
 
     def __init__(self, line: Timeline, patience_s: float, still_max: int) -> None:
@@ -68,13 +67,13 @@ class _Selector(selectors.PollSelector):
         self.next_due_s: Callable[[], float] = lambda: math.inf
         self.goes_on: Callable[[], bool] = lambda: False
         self.waiters: list[asyncio.Future[None]] = []
-        """Of `idle`."""
+        """The waiters of `idle`."""
         self._patience_s: Final = patience_s
         self._still_max: Final = still_max
         self._still = 0
         self._busy_since_s: float | None = None
         self._holds: dict[object, float] = {}
-        """Until when, in real time, time stands."""
+        """The real time until which time stands."""
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
@@ -96,7 +95,7 @@ class _Selector(selectors.PollSelector):
         return found
 
     def _all_wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
-        """Let time go on, or wait for somebody outside."""
+        """Advance time, or wait for events from outside."""
         if self.waiters:
             self._tell_waiters()
             return []
@@ -119,7 +118,7 @@ class _Selector(selectors.PollSelector):
         if wait_s is None and self._patience_s != math.inf:
             found = super().select(self._patience_s)
             if not found:
-                raise StandstillError("everybody waits for something that will not come")
+                raise StandstillError("all tasks wait for something that will not happen")
             return found
         found = super().select(wait_s)
         if limit_s != math.inf:
@@ -133,7 +132,7 @@ class _Selector(selectors.PollSelector):
                 each.set_result(None)
 
     def _be_fair(self) -> None:
-        """Let time go on although others keep the loop busy, once they did for a while."""
+        """Advance time although clients keep the loop busy, once they did for a while."""
         real_s = time.monotonic()
         if self._busy_since_s is None:
             self._busy_since_s = real_s
@@ -151,14 +150,14 @@ class _Selector(selectors.PollSelector):
             return
         self._still += 1
         if self._still > _BUSY:
-            # Timers come early by up to the resolution; who finds that they did sets them again.
+            # Timers fire early by up to the resolution; their callbacks then set them again.
             line.now_s += resolution_s(line.now_s)
         if self._still > self._still_max:
             self._still = 0
             raise StandstillError("time stands still")
 
     def hold(self, until_real_s: float) -> object:
-        """Let time stand until `release`, or until a moment of real time."""
+        """Stop time until `release`, or until a moment of real time."""
         token = object()
         self._holds[token] = until_real_s
         return token
@@ -168,7 +167,7 @@ class _Selector(selectors.PollSelector):
         self._holds.pop(token, None)
 
     def _held_s(self, real_s: float) -> float:
-        """Return for how long time must stand; 0: it need not."""
+        """Return for how long time must stand; 0: not at all."""
         if not self._holds:
             return 0.0
         for token in [each for each, until in self._holds.items() if until <= real_s]:
@@ -186,10 +185,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         patience_s: float = math.inf,
         still_max: int = 1 << 62,
     ) -> None:
-        """Begin at the timeline's time.
+        """Start at the timeline's time.
 
-        patience_s: how long, in real time, to wait for others where no time is to come; after that,
-        and after so many rounds in which time stood, StandstillError.
+        patience_s: how long, in real time, to wait for outside events if there is no timer; after
+        that, and after a number of rounds in which time stood, StandstillError.
         """
         self.line: Final = line or Timeline()
         self._virtual: Final = _Selector(self.line, patience_s, still_max)
@@ -199,23 +198,23 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     @property
     def _clock_resolution(self) -> float:
-        """How early asyncio lets timers come: the loop lives longer than machines do."""
+        """How early asyncio fires timers; it depends on the time, which may be far ahead."""
         return resolution_s(self.line.now_s)
 
     @_clock_resolution.setter
     def _clock_resolution(self, value: float) -> None:
-        """Take none: asyncio sets that of the machine's clock."""
+        """Ignore the value: asyncio sets the resolution of the machine's clock."""
 
     def go_on_while(self, is_asked: Callable[[], bool]) -> None:
-        """Let time that stands go as real time does while somebody outside waits for an answer.
+        """Let standing time advance like real time while an outside client waits for an answer.
 
-        Else what he asked for would never come if it takes time, however little.
+        Otherwise an answer that takes any time would never be sent.
         """
         self._virtual.goes_on = is_asked
 
     @property
     def rounds(self) -> int:
-        """How often it has looked for what is to be done."""
+        """The number of iterations so far."""
         return self._virtual.rounds
 
     @override
@@ -226,22 +225,22 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.line.now_s
 
     async def idle(self) -> None:
-        """Wait until everybody on this loop waits: for a time, for somebody outside, or for this.
+        """Wait until all tasks on this loop wait: for a timer, for the outside, or for this.
 
-        Where several wait so, each may find that another goes on. Those outside who never stop
-        asking are not waited for.
+        With several such waiters, each may find that another one continues. Clients that send
+        requests without pause are not waited for.
         """
         waiter = self.create_future()
         self._virtual.waiters.append(waiter)
         await waiter
 
     async def real_sleep(self, seconds: float) -> None:
-        """Wait so long by the machine's clock, whatever the loop's time does meanwhile."""
+        """Sleep by the machine's clock, whatever the loop's time does meanwhile."""
         if self.line.is_real:
             await asyncio.sleep(seconds)
             return
         future = self.create_future()
-        # Nobody on this loop can tell: its timers go by its own time.
+        # The loop's timers cannot do that: they go by its own time.
         timer = threading.Timer(seconds, self._wake_from_thread, (future,))
         timer.daemon = True
         timer.start()
@@ -251,12 +250,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             timer.cancel()
 
     def _wake_from_thread(self, future: "asyncio.Future[None]") -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nothing waits
             self.call_soon_threadsafe(_wake, future)
 
     @contextmanager
     def hold(self, limit_s: float = HOLD_S_MAX) -> Iterator[None]:
-        """Let time stand meanwhile, for so much real time at most."""
+        """Stop time for the duration of the block, at most for this much real time."""
         token = self._virtual.hold(time.monotonic() + limit_s)
         try:
             yield
@@ -264,21 +263,21 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._virtual.release(token)
 
     def set_rate(self, rate: float) -> None:
-        """Let time go on at another rate; RateError."""
+        """Set the rate of time; RateError."""
         self.line.now_s = self.time()
         self.line.set_rate(rate, time.monotonic())
 
     def free_until(self, until_s: float) -> None:
-        """Let time go by at once up to a moment, and stand there until `bind`."""
+        """Let time pass at once up to a moment, and stand there until `bind`."""
         self.line.now_s = self.time()
         self.line.free_until(until_s)
 
     def bind(self) -> None:
-        """Let time go on at its rate."""
+        """Let time advance at its rate again."""
         self.line.bind(time.monotonic())
 
     def after_fork(self) -> None:
-        """Be the loop of a process that was forked while this loop did not run."""
+        """Reinitialize in a process that was forked while this loop did not run."""
         loop = cast("Any", self)
         loop._close_self_pipe()  # noqa: SLF001 - asyncio has no other way to part from a parent
         loop._make_self_pipe()  # noqa: SLF001 - the same
@@ -289,7 +288,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(
         self, executor: "Executor | None", func: Callable[[*Ts], T], *args: *Ts
     ) -> "asyncio.Future[T]":
-        """Do something that waits: in a thread on a real timeline, else at once."""
+        """Run a blocking function: in a thread on a real timeline, else at once."""
         if self.line.is_real:
             return super().run_in_executor(executor, func, *args)
         if func in _LOOKUPS:
@@ -313,13 +312,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def standing(limit_s: float = HOLD_S_MAX) -> "AbstractContextManager[None]":
-    """Let the running loop's time stand while something outside is asked, if it is virtual."""
+    """Stop the running loop's time, if it is virtual, during a request to the outside."""
     loop = asyncio.get_running_loop()
     return loop.hold(limit_s) if isinstance(loop, VirtualLoop) else nullcontext()
 
 
 async def real_sleep(seconds: float) -> None:
-    """Wait so long by the machine's clock, on any loop."""
+    """Sleep by the machine's clock, on any loop."""
     loop = asyncio.get_running_loop()
     if isinstance(loop, VirtualLoop):
         await loop.real_sleep(seconds)
@@ -328,7 +327,7 @@ async def real_sleep(seconds: float) -> None:
 
 
 def run(main: Coroutine[Any, Any, T], *, patience_s: float = 60.0, still_max: int = 100_000) -> T:
-    """Run a coroutine in virtual time that goes on at once, as a simulation does."""
+    """Run a coroutine in virtual time that passes at once, as in a simulation."""
 
     def loop() -> VirtualLoop:
         return VirtualLoop(patience_s=patience_s, still_max=still_max)
@@ -338,9 +337,9 @@ def run(main: Coroutine[Any, Any, T], *, patience_s: float = 60.0, still_max: in
 
 
 async def pass_time(loop: VirtualLoop, for_s: float) -> None:
-    """Let so much time go by at once, and return when all that was due then is done.
+    """Let this much time pass at once, and return when everything due in it is done.
 
-    One at a time: who calls it sees to that.
+    Callers must not call it concurrently.
     """
     until_s = loop.time() + for_s
     loop.free_until(until_s)

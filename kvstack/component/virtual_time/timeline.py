@@ -1,15 +1,15 @@
-"""Where virtual time is, and how far it may be at a moment of real time.
+"""The current virtual time, and its limit at a moment of real time.
 
     line = Timeline(rate=0.0)            it stands
     line.set_rate(100.0, real_s)         a hundred times as fast as real time, from now on
-    line.free_until(line.now_s + 60.0)   a minute goes by as soon as nobody has anything to do
+    line.free_until(line.now_s + 60.0)   a minute passes as soon as no task can run
 
     rate      limit_s(real_s)
     0         now
-    r         so far as r times the real time since the rate was set
-    AT_ONCE   no limit: the next moment for which anybody waits may come at once
+    r         r times the real time since the rate was set
+    AT_ONCE   no limit: the next timer may fire at once
 
-All of it is decided from arguments. Time never goes back.
+It is pure: real time is an argument. Time never goes back.
 """
 
 import math
@@ -22,7 +22,7 @@ RATE_MAX: Final = 1_000_000.0
 
 
 class RateError(ValueError):
-    """A rate that time cannot have."""
+    """An invalid rate of time."""
 
 
 class Timeline:
@@ -40,42 +40,42 @@ class Timeline:
 
     @property
     def rate(self) -> float:
-        """How many times as fast as real time it goes, but for what `free_until` lets go by."""
+        """The rate relative to real time, apart from time freed by `free_until`."""
         return self._rate
 
     @property
     def is_real(self) -> bool:
-        """Whether it goes exactly as real time does, also while somebody works."""
+        """Whether it is real time, also while tasks run."""
         return self._rate == REAL and self._until_s is None
 
     @property
     def is_standing(self) -> bool:
-        """Whether it does not go by itself."""
+        """Whether it does not advance on its own."""
         return self._rate == STANDING and self._until_s is None
 
     @property
     def until_s(self) -> float | None:
-        """The moment up to which time goes by at once; None: it goes at its rate."""
+        """The moment up to which time passes at once; None: it advances at its rate."""
         return self._until_s
 
     def set_rate(self, rate: float, real_s: float) -> None:
-        """Go on at another rate from a moment of real time on; RateError names what cannot be."""
+        """Set the rate from a moment of real time on; RateError for an invalid one."""
         if not (rate == AT_ONCE or 0 <= rate <= RATE_MAX):  # NaN is neither
-            raise RateError(f"rate {rate:g}: 0 to {RATE_MAX:g}")
+            raise RateError(f"invalid rate {rate:g}: must be from 0 to {RATE_MAX:g}")
         self._rate = rate
         self._anchor_s, self._anchor_real_s = self.now_s, real_s
 
     def free_until(self, until_s: float) -> None:
-        """Let time go by at once up to a moment, and stand there until `bind`."""
+        """Let time pass at once up to a moment, and stand there until `bind`."""
         self._until_s = until_s
 
     def bind(self, real_s: float) -> None:
-        """Go on at the rate that was set."""
+        """Advance at the set rate again."""
         self._until_s = None
         self.set_rate(self._rate, real_s)
 
     def limit_s(self, real_s: float) -> float:
-        """Return how far time may be at a moment of real time."""
+        """Return the limit of time at a moment of real time."""
         if self._until_s is not None:
             return max(self._until_s, self.now_s)
         if self._rate == STANDING:
@@ -85,7 +85,7 @@ class Timeline:
         return max(self._anchor_s + (real_s - self._anchor_real_s) * self._rate, self.now_s)
 
     def real_wait_s(self, due_s: float, real_s: float) -> float | None:
-        """Return in how much real time a moment comes; None: not by itself."""
+        """Return the real time until a moment; None: it does not come on its own."""
         if due_s <= self.limit_s(real_s):
             return 0.0
         if self._until_s is not None or self._rate == STANDING or due_s == math.inf:

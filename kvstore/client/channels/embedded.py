@@ -30,10 +30,10 @@ from kvstore.errors import STOPPED, TOO_MANY_REQUESTS, Code
 from kvstore.wire import rpc
 
 CALLS_MAX: Final = 65_536  # open in one Store; more are refused
-_PLACE_BITS: Final = 12
-_PLACES_MAX: Final = 1 << _PLACE_BITS  # Stores at a time
-_PLACE_MASK: Final = _PLACES_MAX - 1
-_NOBODY: Final[NodeMetadata] = {}  # of a user that has no token yet, who must not become root
+_SLOT_BITS: Final = 12
+_SLOTS_MAX: Final = 1 << _SLOT_BITS  # Stores at a time
+_SLOT_MASK: Final = _SLOTS_MAX - 1
+_NOBODY: Final[NodeMetadata] = {}  # of a user without a token yet, who must not become root
 
 _Reply = tuple[int, int, bytes]
 _Arrived = tuple[list[_Reply], list[Delivery], list[_Reply]]  # replies, deliveries, ends
@@ -88,12 +88,12 @@ class EmbeddedPort:
         self._batch = _Batch()
         self._has_news = False  # in the batch
         self._is_used = False
-        self._channels: list[EmbeddedChannel] = []  # by their places, which are in the ids
+        self._channels: list[EmbeddedChannel] = []  # by slot, which is part of the ids
         self._lagging: dict[int, _Stream] = {}  # on the turn's thread
         # As of the last turn, before its answers left: nothing above it has been acknowledged.
         self.known_revision: int | None = None
         self.is_draining = False
-        self.is_closed = False  # nothing is answered any more
+        self.is_closed = False  # the driver has stopped: nothing is answered
 
     def connect(self, options: ClientOptions | None = None) -> Store:
         """Return a Store of this member; options about networks are ignored."""
@@ -107,7 +107,7 @@ class EmbeddedPort:
 
     @property
     def open_calls(self) -> int:
-        """How many calls are not answered yet."""
+        """The number of open calls."""
         with self._lock:
             return sum(each.open_calls for each in self._channels)
 
@@ -122,15 +122,15 @@ class EmbeddedPort:
     # For channels.
 
     def enter(self, channel: "EmbeddedChannel") -> int:
-        """Give a channel its place, which is its own until it is closed."""
+        """Register a channel under a slot of its own until it is closed."""
         with self._lock:
-            for place, each in enumerate(self._channels):
+            for slot, each in enumerate(self._channels):
                 if each.is_closed:
-                    channel.last_number = each.last_number  # ids do not come again
-                    self._channels[place] = channel
-                    return place
-            if len(self._channels) == _PLACES_MAX:
-                raise RuntimeError(f"more than {_PLACES_MAX} stores of one member are open")
+                    channel.last_number = each.last_number  # ids are never reused
+                    self._channels[slot] = channel
+                    return slot
+            if len(self._channels) == _SLOTS_MAX:
+                raise RuntimeError(f"too many open stores of one member, limit {_SLOTS_MAX}")
             self._channels.append(channel)
             return len(self._channels) - 1
 
@@ -147,7 +147,7 @@ class EmbeddedPort:
     # For the driver.
 
     def fill(self, inbox: Inbox) -> None:
-        """Add queued requests, and how far readers of streams are behind."""
+        """Add queued requests, and the backlog of streams."""
         if self._has_news:
             with self._lock:
                 batch, self._batch = self._batch, _Batch()
@@ -193,7 +193,7 @@ class EmbeddedPort:
 
     def _note_deliveries(self, deliveries: list[Delivery]) -> None:
         for stream_id, head, tail in deliveries:
-            stream = self._channels[-stream_id & _PLACE_MASK].streams.get(stream_id)
+            stream = self._channels[-stream_id & _SLOT_MASK].streams.get(stream_id)
             if stream is not None:
                 stream.delivered_bytes += len(head) + len(tail)
                 self._lagging[stream_id] = stream
@@ -205,17 +205,17 @@ class EmbeddedPort:
             return
         groups: dict[int, _Arrived] = {}
         for reply in arrived[0]:
-            groups.setdefault(-reply[0] & _PLACE_MASK, ([], [], []))[0].append(reply)
+            groups.setdefault(-reply[0] & _SLOT_MASK, ([], [], []))[0].append(reply)
         for delivery in arrived[1]:
-            groups.setdefault(-delivery[0] & _PLACE_MASK, ([], [], []))[1].append(delivery)
+            groups.setdefault(-delivery[0] & _SLOT_MASK, ([], [], []))[1].append(delivery)
         for end in arrived[2]:
-            groups.setdefault(-end[0] & _PLACE_MASK, ([], [], []))[2].append(end)
-        for place, group in groups.items():
-            self._channels[place].arrive(group)
+            groups.setdefault(-end[0] & _SLOT_MASK, ([], [], []))[2].append(end)
+        for slot, group in groups.items():
+            self._channels[slot].arrive(group)
 
 
 class DrainedPort:
-    """How a port is drained; a `kvstore.runtime.driver.Port`."""
+    """Drains the port; a `kvstore.runtime.driver.Port`."""
 
     def __init__(self, port: EmbeddedPort) -> None:
         self._port = port
@@ -234,7 +234,7 @@ _Row = TypeVar("_Row", _Reply, AnyDelivery)
 
 
 def _others(rows: list[_Row], mine: int) -> list[_Row]:
-    """Return the rows that are not for Stores, where so many are."""
+    """Return the rows that are not for Stores; `mine` of them are."""
     return [] if mine == len(rows) else [each for each in rows if each[0] > STORE_IDS]
 
 
@@ -250,7 +250,7 @@ class EmbeddedChannel:
         self._lock = threading.Lock()
         self._arrived: list[_Arrived] = []  # under the lock
         self._of_metadata: tuple[Metadata | None, NodeMetadata] = (None, _NOBODY)
-        self._place = 0
+        self._slot = 0
         self.last_number = 0  # of an id
         self.streams: dict[int, _Stream] = {}
         self.is_closed = False
@@ -259,7 +259,7 @@ class EmbeddedChannel:
         """Begin, on the running loop."""
         self._loop = asyncio.get_running_loop()
         self._deadlines = Deadlines(self._loop, self._calls, self._expire)
-        self._place = self._port.enter(self)
+        self._slot = self._port.enter(self)
 
     async def call(
         self, method: int, body: bytes, limit_s: float | None, metadata: Metadata | None
@@ -302,7 +302,7 @@ class EmbeddedChannel:
 
     @property
     def open_calls(self) -> int:
-        """How many calls are not answered yet."""
+        """The number of open calls."""
         return len(self._calls)
 
     def local_revision(self) -> int | None:
@@ -318,7 +318,7 @@ class EmbeddedChannel:
         """Do nothing: the member in this process is the only endpoint."""
 
     async def close(self) -> None:
-        """End everything; open calls fail with UNAVAILABLE."""
+        """Close the channel; open calls fail with UNAVAILABLE."""
         if self.is_closed:
             return
         for call_id in [*self._calls, *self.streams]:
@@ -327,14 +327,14 @@ class EmbeddedChannel:
         self._deadlines.close()
         if not self._port.is_closed:
             self._port.hand_over(self._batch)
-        self.is_closed = True  # last: its place may be somebody else's from now on
+        self.is_closed = True  # last: another channel may take its slot from now on
 
     def _new_id(self) -> int:
         self.last_number += 1
-        return STORE_IDS - (self.last_number << _PLACE_BITS | self._place)
+        return STORE_IDS - (self.last_number << _SLOT_BITS | self._slot)
 
     def _for_node(self, metadata: Metadata | None) -> NodeMetadata:
-        """Return metadata as the node takes it; the last is kept, for many share it."""
+        """Return metadata in the node's form; the last result is cached, as many calls share it."""
         if metadata is None:
             return _NOBODY
         if self._of_metadata[0] is not metadata:
@@ -357,7 +357,7 @@ class EmbeddedChannel:
 
     @property
     def batch(self) -> _Batch:
-        """What the next hand-over takes along."""
+        """The requests of the next hand-over."""
         return self._batch
 
     def flush_soon(self) -> None:
@@ -383,11 +383,11 @@ class EmbeddedChannel:
         with self._lock:
             self._arrived.append(arrived)
             if len(self._arrived) > 1:
-                return  # the loop was notified
+                return  # the loop is notified
         self._tell(self._take)
 
     def tell_stopped(self) -> None:
-        """Have everything fail."""
+        """Fail all open calls and streams."""
         self._tell(self._stopped)
 
     def _tell(self, function: Callable[[], None]) -> None:
@@ -398,7 +398,7 @@ class EmbeddedChannel:
             self._loop.call_soon_threadsafe(function)
         except RuntimeError:
             if not self._loop.is_closed():
-                raise  # a closed one has nobody left who waits
+                raise  # nothing waits for a closed one
 
     # On the loop again.
 
@@ -425,7 +425,7 @@ class EmbeddedChannel:
                     stream.sink.on_end(_failure(code, text))
 
     def _reply_to_stream(self, stream_id: int, code: int, body: bytes) -> None:
-        """Take the only answer there is to a stream: mostly a refusal."""
+        """Take the only answer to a stream: mostly a refusal."""
         stream = self.streams.pop(stream_id, None)
         if stream is None:
             return
@@ -453,7 +453,7 @@ def _failure(code: int, text: bytes) -> CallFailedError | None:
 
 
 class _Stream:
-    """One open stream: its writing half, and how far its reader is behind."""
+    """One open stream: its writing half, and the backlog of its reader."""
 
     __slots__ = (
         "_channel",

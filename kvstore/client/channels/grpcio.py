@@ -3,8 +3,8 @@
     call ──► the next endpoint that is connected ──► reply, or why there is none
 
 Each endpoint has its own grpcio channel, so that it is known which of them are connected: a call
-waits for one of those, and if it waits in vain it was certainly not sent. grpcio cannot skip the
-verification of a certificate, cannot accept one that is its own authority, and does not support
+waits for one of those, and if none connects in time it was certainly not sent. grpcio cannot skip
+the verification of a certificate, cannot accept one that is its own authority, and does not support
 P-521 keys.
 """
 
@@ -22,14 +22,14 @@ from kvstore.transport.grpcio import INT32_MAX, grpc
 from kvstore.transport.grpcio.dial import DialTls, Option, dial_plan
 from kvstore.wire.rpc import METHODS, Kind
 
-STREAM_AHEAD_BYTES_MAX: Final = 4 << 20  # of messages that a stream's reader is not done with
+STREAM_AHEAD_BYTES_MAX: Final = 4 << 20  # of messages that a stream's reader has not consumed
 _BACKOFF_OPTIONS: Final[tuple[Option, ...]] = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 3000),
     ("grpc.enable_http_proxy", 0),
     ("grpc.use_local_subchannel_pool", 1),  # connections of its own
 )
-# grpcio's words for: no connection, so nothing was sent.
+# grpcio's texts for: no connection, so nothing was sent.
 _NOT_SENT: Final = (
     "failed to connect to all addresses",
     "connections to all backends failing",
@@ -37,7 +37,7 @@ _NOT_SENT: Final = (
     "Could not contact DNS servers",
     "empty address list",
 )
-_STREAM_LOST: Final = "Stream removed ("  # so grpcio may begin, whatever ended a call
+_STREAM_LOST: Final = "Stream removed ("  # grpcio's prefix for any end of a call
 _CODES: Final = {status: Code(status.value[0]) for status in grpc.StatusCode}
 _READY: Final = grpc.ChannelConnectivity.READY
 _FAILED: Final = grpc.ChannelConnectivity.TRANSIENT_FAILURE
@@ -99,14 +99,14 @@ class GrpcioChannel:
         options: ClientOptions,
         on_notice: Notice | None = None,
     ) -> None:
-        """Do not connect yet; on_notice gets lines for a log about connections."""
+        """Create the channel, not connected; on_notice gets log lines about connections."""
         tls = options.tls
         self._tls: Final = DialTls(
             tls.cert_file,
             tls.key_file,
             tls.trusted_ca_file,
             is_unverified=tls.is_unverified,
-            is_wanted=tls.is_given,
+            is_enabled=tls.is_given,
         )
         self._options: Final = _grpc_options(options)
         self._request_bytes_max: Final = options.request_bytes_max
@@ -131,7 +131,7 @@ class GrpcioChannel:
             )
 
     async def _follow(self, subchannel: _Subchannel) -> None:
-        """Keep an endpoint connected, and tell who waits when it is."""
+        """Keep an endpoint connected, and wake waiters when it is."""
         pause_s = _PAUSE_S
         while subchannel.channel is None:
             try:
@@ -147,7 +147,7 @@ class GrpcioChannel:
             assert channel is not None
             state = channel.get_state(try_to_connect=True)
             if state is _FAILED and self._tls.is_unverified:
-                await self._dial_again(subchannel)  # it may show another certificate by now
+                await self._dial_again(subchannel)  # it may serve another certificate by now
                 continue
             if state is _READY:
                 self._changed.set()
@@ -192,7 +192,7 @@ class GrpcioChannel:
         except grpc.aio.AioRpcError as error:
             raise _failure(error) from None
         except grpc.aio.InternalError:
-            text = "the call cannot be begun: is its metadata ASCII?"
+            text = "the call cannot be started: its metadata may not be ASCII"
             raise CallFailedError(Code.INVALID_ARGUMENT, text, False) from None
         except asyncio.CancelledError:
             if self._is_closed:
@@ -251,29 +251,29 @@ class GrpcioChannel:
         await stream.run(subchannel.channel, metadata)
 
     def local_revision(self) -> int | None:
-        """Return None: the store is elsewhere."""
+        """Return None: a remote store's revision needs a call."""
         return None
 
     @property
     def endpoint_count(self) -> int:
-        """How many endpoints a call may be made at."""
+        """The number of endpoints."""
         return len(self._subchannels)
 
     async def replace(self, endpoints: Sequence[Endpoint]) -> None:
-        """Go on with other endpoints; those that stay keep their connections."""
-        known = {each.endpoint: each for each in self._subchannels}
+        """Use other endpoints; those that stay keep their connections."""
+        unused = {each.endpoint: each for each in self._subchannels}
         self._subchannels = [
-            known.pop(each) if each in known else self._subchannel(each) for each in endpoints
+            unused.pop(each) if each in unused else self._subchannel(each) for each in endpoints
         ]
         for subchannel in self._subchannels:
             if subchannel not in self._watching:
                 self._watching[subchannel] = self._loop.create_task(self._follow(subchannel))
-        for gone in known.values():
+        for gone in unused.values():
             self._watching.pop(gone).cancel()
             await gone.close()
 
     async def close(self) -> None:
-        """End everything; calls under way fail with UNAVAILABLE."""
+        """Close the channel; open calls fail with UNAVAILABLE."""
         self._is_closed = True
         self._changed.set()
         tasks = [*self._watching.values(), *(each.task for each in self._streams if each.task)]
@@ -285,7 +285,7 @@ class GrpcioChannel:
 
 
 class _Stream:
-    """One open stream: what is to be sent, and how far its reader is behind."""
+    """One open stream: the messages to send, and the backlog of its reader."""
 
     def __init__(self, method: int, sink: Sink) -> None:
         self._method = METHODS[method]
@@ -317,7 +317,7 @@ class _Stream:
     # For the channel.
 
     async def run(self, channel: grpc.aio.Channel, metadata: Metadata | None) -> None:
-        """Read to the end and tell the sink of it."""
+        """Read to the end and report it to the sink."""
         try:
             if self._method.kind is Kind.BIDI:
                 bidi: _Bidi = channel.stream_stream(self._method.path)
@@ -356,16 +356,16 @@ class _Stream:
                 await self._caught_up.wait()
 
     async def _send(self, call: "grpc.aio.StreamStreamCall[bytes, bytes]") -> None:
-        """Send what waits until there is nothing more, or the stream is over."""
+        """Send the queued messages until the queue is closed or the stream has ended."""
         try:
             while (message := await self._outgoing.get()) is not None:
                 await call.write(message)
             await call.done_writing()
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # the stream is over: its reader gets the error
+            return  # the stream has ended: its reader gets the error
 
     def end(self, failure: CallFailedError | None) -> None:
-        """Tell the sink of the end, once."""
+        """Report the end to the sink, once."""
         if not self._is_over:
             self._is_over = True
             self._sink.on_end(failure)

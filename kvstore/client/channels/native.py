@@ -23,10 +23,10 @@ from kvstore.config.checks import check_key_pair
 from kvstore.errors import Code, KvstoreError
 from kvstore.wire.rpc import METHODS
 
-STREAM_AHEAD_BYTES_MAX: Final = 4 << 20  # of messages that a stream's reader is not done with
+STREAM_AHEAD_BYTES_MAX: Final = 4 << 20  # of messages that a stream's reader has not consumed
 _DONE_STEP_BYTES: Final = STREAM_AHEAD_BYTES_MAX // 8  # reported at a time
 MESSAGE_COST: Final = 64  # bytes a message counts besides its own; the crate's number
-# Where systems keep the certificates they trust; the first that is there counts.
+# Files of the system's trusted certificates; the first that exists is used.
 _SYSTEM_CA_FILES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -48,7 +48,7 @@ class NativeChannel:
         options: ClientOptions,
         on_notice: Notice | None = None,
     ) -> None:
-        """Do not connect yet; on_notice gets lines for a log about connections."""
+        """Create the channel, not connected; on_notice gets log lines about connections."""
         if crate.Client is None:
             raise ConfigError(f"the native transport was not built: {crate.MISSING}")
         check_key_pair(options.tls.cert_file, options.tls.key_file)
@@ -126,21 +126,21 @@ class NativeChannel:
         return stream
 
     def local_revision(self) -> int | None:
-        """Return None: the store is elsewhere."""
+        """Return None: a remote store's revision needs a call."""
         return None
 
     @property
     def endpoint_count(self) -> int:
-        """How many endpoints a call may be made at."""
+        """The number of endpoints."""
         return len(self._endpoints)
 
     async def replace(self, endpoints: Sequence[Endpoint]) -> None:
-        """Go on with other endpoints; those that stay keep their connections."""
+        """Use other endpoints; those that stay keep their connections."""
         self._endpoints = list(endpoints)
         self._client.set_endpoints(endpoints)
 
     async def close(self) -> None:
-        """End everything; calls under way fail with UNAVAILABLE."""
+        """Close the channel; open calls fail with UNAVAILABLE."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -156,7 +156,7 @@ class NativeChannel:
         text = f"trying to send message larger than max {sizes}"
         return CallFailedError(Code.RESOURCE_EXHAUSTED, text, False)
 
-    # The border.
+    # Calls into the crate.
 
     def _flush_soon(self) -> None:
         if not self._is_flushing and not self._is_closed:
@@ -176,9 +176,9 @@ class NativeChannel:
             replies, frames, ends, notices = self._client.poll()
         except RuntimeError as error:
             self._loop.remove_reader(self._client.descriptor())
-            self._fail_all(f"the client's thread ended by itself: {error}")
+            self._fail_all(f"the client's thread failed: {error}")
             self._is_closed = True
-            raise KvstoreError(f"the client's thread ended by itself: {error}") from error
+            raise KvstoreError(f"the client's thread failed: {error}") from error
         futures = self._replies
         for call_id, body in replies:
             future = futures.pop(call_id, None)
@@ -223,17 +223,17 @@ class NativeChannel:
             self._flush_soon()
 
     def half_close(self, stream_id: int) -> None:
-        """Say that a stream sends nothing more."""
+        """End the sending side of a stream."""
         self._half_closed.append(stream_id)
         self._flush_soon()
 
     def done_with(self, stream_id: int, size_bytes: int) -> None:
-        """Say that so many bytes more of a stream's messages are taken care of."""
+        """Report that so many more bytes of a stream's messages were consumed."""
         self._done.append((stream_id, size_bytes))
         self._flush_soon()
 
     def give_up(self, stream_id: int) -> None:
-        """Give a stream up."""
+        """Cancel a stream."""
         if self._streams.pop(stream_id, None) is not None:
             self._gone.append(stream_id)
             self._flush_soon()
@@ -278,6 +278,6 @@ def _tls_columns(tls: ClientTls) -> dict[str, object]:
 
 
 def system_ca_files() -> list[str]:
-    """Return where the system's trusted certificates may be, the likeliest first."""
-    named = ssl.get_default_verify_paths().cafile  # also what SSL_CERT_FILE names
+    """Return the possible files of the system's trusted certificates, the likeliest first."""
+    named = ssl.get_default_verify_paths().cafile  # including SSL_CERT_FILE
     return [*filter(None, (named,)), *_SYSTEM_CA_FILES]

@@ -115,7 +115,7 @@ def txn_request(compares: Sequence[Compare], success: Sequence[Op], failure: Seq
 
 
 def changes_nothing(*branches: Sequence[Op]) -> bool:
-    """Tell whether a transaction only reads, whichever branch it takes."""
+    """Return whether a transaction only reads, whichever branch it takes."""
     for branch in branches:
         for op in branch:
             kind = type(op)

@@ -42,7 +42,7 @@ impl Checker {
         self.joined.extend_from_slice(stored);
     }
 
-    /// Tell whether all rows are what was written.
+    /// Return whether all rows are what was written.
     pub fn are_intact(mut self) -> bool {
         self.check_joined();
         !self.is_damaged

@@ -1,6 +1,6 @@
 //! Tasks whose panic is reported.
 //!
-//! Without this, tokio would keep the panic in a handle that nobody reads.
+//! Without this, tokio would keep the panic in a handle that is never read.
 
 use std::future::{poll_fn, Future};
 use std::panic::{catch_unwind, AssertUnwindSafe};

@@ -56,7 +56,7 @@ USER: Final = frozenset(
         rpc.LEASE_LEASES,
         rpc.MEMBER_LIST,
         rpc.STATUS,
-        rpc.ALARM,  # to get alarms; to set one takes root
+        rpc.ALARM,  # reading alarms; setting one needs root
     }
 )
 ROOT: Final = frozenset(
@@ -267,7 +267,7 @@ class AuthChecker:
     # Streams.
 
     def check_renew(self, stream_id: int, lease: LeaseId) -> Refusal | None:
-        """Return why a stream may not keep a lease alive: that takes write on all its keys."""
+        """Return why a stream may not keep a lease alive: that needs write on all its keys."""
         if not self._auth.enabled:
             return None
         credential = self.identify(self._streams.get(stream_id))
@@ -291,17 +291,17 @@ class AuthChecker:
 
     def _still_permits(self) -> Callable[[int, bytes, bytes | None], str | None]:
         """Return the check whether a running watch may go on; it remembers answers."""
-        known: dict[tuple[str, bytes, bytes | None], str | None] = {}
+        answers: dict[tuple[str, bytes, bytes | None], str | None] = {}
 
         def permit(stream_id: int, key: bytes, end: bytes | None) -> str | None:
             name = self._watch_users.get(stream_id)
             if name is None:  # it began when auth was disabled
                 return self._permit(stream_id, key, end)
             asked = (name, key, end)
-            if asked not in known:
+            if asked not in answers:
                 refusal = self._auth.check_user(name, key, _range_end(end), READ)
-                known[asked] = None if refusal is None else _reason(refusal)
-            return known[asked]
+                answers[asked] = None if refusal is None else _reason(refusal)
+            return answers[asked]
 
         return permit
 

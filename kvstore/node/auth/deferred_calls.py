@@ -59,11 +59,11 @@ class DeferredCalls:
         return bool(self._deferred)
 
     def has_ready(self, applied: int) -> bool:
-        """Tell whether anything could be released at once."""
+        """Return whether anything could be released at once."""
         return any(each.index <= applied for each in self._deferred.values())
 
     def filter(self, inbox: Inbox, applied: int) -> None:
-        """Move what must wait out of the inbox, and what need not wait any more into it."""
+        """Remove calls that must wait from the inbox, and add those that need no longer wait."""
         for gone in inbox.gone:
             self._remove(gone)
         self._defer_new(inbox, applied)
@@ -98,7 +98,7 @@ class DeferredCalls:
         return True
 
     def _add_messages(self, inbox: Inbox) -> None:
-        """Keep what came on deferred streams; one with too much is released, to be refused."""
+        """Keep the messages of deferred streams; one with too many is released, to be refused."""
         if any(stream_id in self._deferred for stream_id, _ in inbox.frames):
             frames, inbox.frames = inbox.frames, []
             for stream_id, message in frames:

@@ -1,10 +1,10 @@
-"""What concerns the cluster as a whole, in one place for the turn.
+"""The parts of the turn that concern the cluster as a whole.
 
     members      calls that change the list of members
     versions     the cluster version; downgrades
     corruption   whether all members hold the same data
 
-These modules do not know one another.
+These modules do not import one another.
 """
 
 from kvstore.batch import Outbox

@@ -47,7 +47,7 @@ _RETRY_NS: Final = 10 * SECOND_NS
 _START_TRIES: Final = 6
 _CLEAR_RETRY_NS: Final = 2 * SECOND_NS
 _TRANSFER_RETRY_NS: Final = 2 * SECOND_NS
-_STEP_INTERVAL_NS: Final = 50 * MILLISECOND_NS  # turns are far more frequent
+_STEP_INTERVAL_NS: Final = 50 * MILLISECOND_NS  # the interval of steps; turns are far more frequent
 REBUILD_FLAG: Final = "--rebuild-from-peers"
 
 
@@ -130,7 +130,7 @@ class Corruption:
             self._log_how_to_rebuild()
         elif not is_alarmed and fence.refusal is not None:
             fence.open()
-            parts.logger.info("this member's data is the others' again; it serves")
+            parts.logger.info("this member's data equals the others' again; it serves")
         if is_alarmed and parts.raft.is_leader and self._time.now_ns >= self._transfer_ns:
             self._transfer_ns = self._time.now_ns + _TRANSFER_RETRY_NS
             self._transfer_leadership()
@@ -145,7 +145,7 @@ class Corruption:
         ]
         parts.logger.error(
             "this member's data differs from the others': it is fenced off and serves no data. "
-            "Start it once more with the flag below, beside those it has, to rebuild it",
+            "To rebuild it, restart it with the flag below in addition to its present ones",
             local_member_id=f"{parts.member_id:x}",
             flag=f"{REBUILD_FLAG}={','.join(dict.fromkeys(urls))}",
         )
@@ -186,7 +186,7 @@ class Corruption:
     # At a start.
 
     def _may_start(self) -> bool:
-        """Tell whether to compare now: once more when a compaction of the others has come here."""
+        """Return whether to compare now: again when a compaction of the others has come here."""
         if self._delays_serving:
             return True
         raft, compacted = self._parts.raft, self._parts.state.store.compacted
@@ -335,7 +335,7 @@ class Corruption:
         self._collector.ask_others(hashes[0], compared)
 
     def _compare_compaction(self, comparison: HashComparison) -> bool:
-        """Tell whether older hashes need not be compared."""
+        """Return whether older hashes need not be compared."""
         own, compared = comparison.own, comparison.comparable()
         if any(value != own.hash for value in compared.values()):
             # The hash of a compaction does not change any more: no second check is needed.
@@ -352,7 +352,7 @@ class Corruption:
     def _judge(
         self, comparison: HashComparison, *, is_configured: bool, is_final: bool = False
     ) -> bool:
-        """Raise the alarm for members that differ from a majority; tell whether it was raised.
+        """Raise the alarm for members that differ from a majority; return whether it was raised.
 
         is_configured: the operator configured this check. is_final: one difference is enough.
         """
@@ -396,7 +396,7 @@ class Corruption:
         groups = comparison.groups(parts.member_id)
         if majority(groups, parts.state.membership.members) == comparison.own.hash:
             parts.logger.info(
-                "the rebuilt data is the others'", revision=comparison.own.hash_revision
+                "the rebuilt data equals the others'", revision=comparison.own.hash_revision
             )
             self._propose_alarm(pb.AlarmRequest.DEACTIVATE, parts.member_id)
 

@@ -44,5 +44,5 @@ class DiskWatch:
         if self._leadership.transfer_to_another():
             self._transferred_ns = now_ns
             parts.logger.warning(
-                "handing leadership over: the log's disk is slow", last_save_ms=took_ns // 1_000_000
+                "transferring leadership: the log's disk is slow", last_save_ms=took_ns // 1_000_000
             )

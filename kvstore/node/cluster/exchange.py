@@ -58,7 +58,7 @@ class Exchange:
 
     @property
     def has_failed(self) -> bool:
-        """Whether raft must be told of snapshots that could not be sent."""
+        """Whether there are failed snapshots to report to raft."""
         return bool(self._failed)
 
     def receive(self, inbox: Inbox) -> None:
@@ -89,7 +89,7 @@ class Exchange:
             self._failed = []
 
     def _fits(self, message: Message) -> bool:
-        """Tell whether the disk has room for what a message asks to write."""
+        """Return whether the disk has room for what a message asks to write."""
         if message.type not in _WRITTEN or not message.entries:
             return True
         return self._budget.admits_entries(message.entries)

@@ -21,7 +21,7 @@ from kvstore.node.parts import Parts
 class PeerHash(NamedTuple):
     """Another member's answer."""
 
-    revision: int  # its newest
+    revision: int  # its newest revision
     hash: int
     compact_revision: int
 
@@ -121,9 +121,9 @@ def _read(result: TaskResult) -> PeerHash | str:
         header = row.get("header") or {}
         numbers = [header.get("revision", 0), row.get("hash", 0), row.get("compact_revision", 0)]
     except (ValueError, RecursionError, AttributeError):
-        return "the answer is no hash"
+        return "the answer is not a hash"
     if not all(type(number) is int for number in numbers):
-        return "the answer is no hash"
+        return "the answer is not a hash"
     return PeerHash(*numbers)
 
 

@@ -1,4 +1,4 @@
-"""Which member leads, as this one knows it, and what depends on that.
+"""The leader as this member knows it, and what depends on it.
 
     a new leader              reads waiting for the previous one are refused, lost proposals retried
     this member leads         leases are counted down once its term's first entry is applied
@@ -52,7 +52,7 @@ class Leadership:
         self._is_primary = False
         self._is_unconfirmed = False  # a quorum must confirm that this member still leads
         self._confirm_asked_ns: int | None = None
-        self._transfers: list[tuple[int, int, int]] = []  # (call id, to whom, since ns)
+        self._transfers: list[tuple[int, int, int]] = []  # (call id, target, since ns)
         self._transfer_until_ns: int | None = None  # of the transfer at the end of the process
         self.changes = 0  # how many leaders were seen
 
@@ -64,7 +64,7 @@ class Leadership:
     # Changes.
 
     def update(self, soft_state: SoftState, now_ns: int, out: Outbox) -> bool:
-        """Take the new leader and role; tell whether there is a leader other than before."""
+        """Take the new leader and role; return whether there is a leader other than before."""
         parts = self._parts
         lead, role = soft_state
         before, self._lead = self._lead, lead
@@ -115,7 +115,7 @@ class Leadership:
             self._is_unconfirmed = True
 
     def is_confirmed(self, now_ns: int) -> bool:
-        """Tell whether this member surely was the leader a moment ago; if not, ask a quorum."""
+        """Return whether this member surely was the leader a moment ago; if not, ask a quorum."""
         if not self._is_unconfirmed:
             return True
         if not self._parts.raft.is_leader:
@@ -132,7 +132,7 @@ class Leadership:
         self._confirm_asked_ns = None
 
     def is_lost(self, now_ns: int) -> bool:
-        """Tell whether there has been no leader for so long that streams are to end."""
+        """Return whether there has been no leader for so long that streams are to end."""
         timeout_ns = self._parts.limits.election_timeout_ns
         return self._lost_ns is not None and now_ns - self._lost_ns >= _LOST_TIMEOUTS * timeout_ns
 
@@ -204,14 +204,14 @@ class Leadership:
 
     def _longest_connected(self) -> int:
         parts = self._parts
-        found = [
+        connected = [
             (since_ns, each)
             for each, member in sorted(parts.state.membership.members.items())
             if each != parts.member_id
             and not member.is_learner
             and (since_ns := parts.replication.peers.active_since_ns(each)) is not None
         ]
-        return min(found, default=(0, NO_NODE))[1]
+        return min(connected, default=(0, NO_NODE))[1]
 
     def cancel(self, call_id: int) -> None:
         """Forget a call whose client went away; its transfer goes on."""

@@ -74,13 +74,15 @@ class Promotions:
             return
         raft = self._parts.raft
         timeout_ns = self._parts.limits.request_timeout_ns
-        for each in list(self._promotions):
-            if now_ns - each.since_ns >= timeout_ns:
-                self._end(each, NO_LEADER if raft.lead == NO_NODE else TIMEOUT, out)
+        for promotion in list(self._promotions):
+            if now_ns - promotion.since_ns >= timeout_ns:
+                self._end(promotion, NO_LEADER if raft.lead == NO_NODE else TIMEOUT, out)
             elif raft.is_leader:
-                self._decide(each, out)
-            elif raft.lead != NO_NODE and not each.is_forwarded and now_ns >= each.retry_ns:
-                self._forward(each)
+                self._decide(promotion, out)
+            elif (
+                raft.lead != NO_NODE and not promotion.is_forwarded and now_ns >= promotion.retry_ns
+            ):
+                self._forward(promotion)
 
     def _end(self, promotion: _Promotion, result: Sequence[Member] | Refusal, out: Outbox) -> None:
         self._promotions.remove(promotion)

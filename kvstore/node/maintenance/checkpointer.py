@@ -4,8 +4,8 @@
     snapshot  every snapshot-count entries: commit, snapshot file, record in the log; then the
               segments before it may go, and memory keeps only the catch-up entries
 
-A member alone has nobody to catch up: it keeps ALONE_ENTRIES, and one that joins it begins with a
-snapshot.
+A single member has no others to catch up: it keeps ALONE_ENTRIES, and a member that joins begins
+with a snapshot.
 
 Rule: a log entry may be dropped only when its effect is in the database on disk, so the commit
 always comes first.
@@ -26,14 +26,14 @@ from kvstore.node.parts import Parts
 from kvstore.raft.model import ConfState
 from kvstore.types import MIN_CLUSTER_VERSION
 
-# Of what the disk keeps back for the database (64 MiB), one step may be used before it is found to
-# be full, and then a commit and the one that is under way: deletes are to have room after that.
+# Of the 64 MiB kept back for the database, one step may be used before the disk is known to be
+# full, and then a commit and the one that is under way: there must be room for deletes after that.
 COMMIT_BYTES_MAX: Final = 8 << 20
 ALONE_ENTRIES: Final = 100  # kept in memory where there is no other member
 TRIM_ENTRIES: Final = 64  # dropped from memory a turn, besides twice those that came
 TRIM_BYTES: Final = 16 << 20
 SNAPSHOT_RETRY_NS: Final = 1_000_000_000
-LARGE_BYTES: Final = 16 << 10  # of an entry; the memory of such is worth giving back
+LARGE_BYTES: Final = 16 << 10  # of an entry; above it, freed memory is returned to the system
 
 
 class Checkpointer:
@@ -48,7 +48,7 @@ class Checkpointer:
         self._committed_index = parts.raft.applied
         self._written_index = parts.raft.applied  # in the open transaction
         self._conf_state: ConfState | None = None
-        self._cluster_version: str | None = None  # that the storage version was last made from
+        self._cluster_version: str | None = None  # that the storage version was last computed from
         self._purge_ns = 0
         self._retained_index: int | None = None
         self._trim_index = 0  # entries up to here are to be dropped from memory
@@ -152,7 +152,7 @@ class Checkpointer:
         self._trim_index = applied - self._kept_entries()
 
     def _kept_entries(self) -> int:
-        """Return how many applied entries are kept for members that lag."""
+        """Return how many applied entries are kept for members that are behind."""
         most = self._parts.limits.snapshot_catchup_entries
         members = self._conf_state  # as last committed: an older one costs a snapshot at most
         if members is None or len(members.voters) + len(members.learners) != 1:
@@ -160,7 +160,7 @@ class Checkpointer:
         return most if members.voters_outgoing else min(most, ALONE_ENTRIES)
 
     def _trim(self, applied: int) -> bool:
-        """Drop some of the entries that need not stay in memory; tell whether there are more.
+        """Drop some of the entries that need not stay in memory; return whether there are more.
 
         Entries may be large: to free a gigabyte of them at once takes a tenth of a second. Where
         too many have gathered, all that the number of entries allows are dropped.

@@ -1,6 +1,6 @@
-"""Raises this member's NOSPACE alarm while its disk is too full, and ends it by itself.
+"""Raises this member's NOSPACE alarm while its disk is too full, and ends it afterwards.
 
-    disk short, no alarm of ours           raise it, and note that the disk is why
+    disk short, no alarm of ours           raise it, and record that the disk is the reason
     disk has room, the alarm is so noted   end it
     disk has room, it was raised by the    leave it to the quota's rules (`space`), or to the
     quota or by an operator                operator
@@ -60,7 +60,7 @@ class DiskAlarm:
         self._was_short = is_short
         if is_short:
             self._logger.warning(
-                "the disk is too full: writes that need space are refused until there is more",
+                "the disk is too full: writes that need space are refused until space is freed",
                 reason=self._room.shortage,
             )
         else:

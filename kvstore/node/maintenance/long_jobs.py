@@ -32,7 +32,7 @@ class LongJobs:
         self._checkpointer = checkpointer
         self._hashes: deque[tuple[_Requester, int | None]] = (
             deque()
-        )  # (for whom, revision; None: all)
+        )  # (waiter, revision; None: all)
         self._running: tuple[_Requester, int | None, HashJob | HashAllJob] | None = None
         self._hash_due_ns = 0  # the next slice of a hash in the background
         self._compactions: list[int] = []  # calls that wait for the physical compaction
@@ -81,7 +81,7 @@ class LongJobs:
             self._snapshots.remove(call_id)
 
     def restart(self) -> None:
-        """Start the work under way again: the state it read has been replaced."""
+        """Restart the running work: the state it read has been replaced."""
         if self._running is not None:
             requester, revision, job = self._running
             job.close()

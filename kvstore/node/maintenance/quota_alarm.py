@@ -42,7 +42,7 @@ class QuotaAlarm:
         return self._is_own
 
     def step(self, now_ns: int, in_use_bytes: int, *, is_alarmed: bool) -> bool:
-        """Check the size if it is time; tell whether the alarm is to be ended now."""
+        """Check the size if it is time; return whether the alarm is to be ended now."""
         if now_ns < self._next_ns or self._limit_bytes < 0:
             return False
         self._next_ns = now_ns + CHECK_INTERVAL_NS
@@ -58,7 +58,7 @@ class QuotaAlarm:
             return False
         self._retry_ns = now_ns + RETRY_NS
         self._logger.info(
-            "space is back: ending the NOSPACE alarm",
+            "there is enough space again: ending the NOSPACE alarm",
             in_use_bytes=in_use_bytes,
             quota_bytes=self._limit_bytes,
         )
@@ -68,7 +68,7 @@ class QuotaAlarm:
         reached = max((each for each in WARN_PERCENTS if percent >= each), default=0)
         if reached > self._warned_percent:
             self._logger.warning(
-                "the database comes near its quota; writes are refused when it is reached",
+                "the database is close to its quota; writes are refused when it is reached",
                 in_use_bytes=in_use_bytes,
                 quota_bytes=self._limit_bytes,
                 percent=percent,

@@ -1,4 +1,4 @@
-"""What a member counts while it works: plain numbers, read by metrics, warnings and status page.
+"""A member's counters: plain numbers, read by metrics, warnings and status page.
 
     hot path ──► ints, histogram lists, once a batch where possible ──► copied at scrape time
 
@@ -76,7 +76,7 @@ class Counters:
     # Applying; a batch is what one turn applies at once.
 
     def note_applied(self, field: int, succeeded: bool, took_ns: int) -> bool:  # noqa: FBT001 - on the way of every transaction
-        """Count a request that was timed by itself; tell whether it was slow."""
+        """Count a request that was timed on its own; return whether it was slow."""
         self._timed_ns += took_ns
         self._of(field, succeeded).add(took_ns * NANOSECOND_S)
         if took_ns > self.slow_apply_ns:

@@ -91,7 +91,7 @@ class LeaseLookups:
             self._lookups = [each for each in self._lookups if each.call_id != call_id]
 
     def refuse_with_keys(self, refusal: Refusal, out: Outbox) -> None:
-        """Refuse the calls of clients that are to show keys: their permission has to be checked."""
+        """Refuse clients' calls that show keys: their permission has to be checked."""
         for each in self._lookups:
             if each.request.keys and not each.for_peer:
                 out.refuse(each.call_id, refusal)
@@ -103,7 +103,7 @@ class LeaseLookups:
             self._lookups = [each for each in self._lookups if not self._step(each, now_ns, out)]
 
     def _step(self, lookup: _Lookup, now_ns: int, out: Outbox) -> bool:
-        """Continue a call as far as possible; tell whether it is answered."""
+        """Continue a call as far as possible; return whether it is answered."""
         raft = self._parts.raft
         if raft.is_leader:
             if raft.applied >= lookup.awaited_index:
@@ -134,14 +134,14 @@ class LeaseLookups:
             else "beforeLookupWhenLeaseTimeToLive"
         )
         lessor, request = self._parts.state.lessor, lookup.request
-        found = lessor.time_to_live(request.ID, now_ns)
-        if isinstance(found, Refusal):
-            if found == LEASE_NOT_FOUND and not lookup.for_peer:
+        ttls = lessor.time_to_live(request.ID, now_ns)
+        if isinstance(ttls, Refusal):
+            if ttls == LEASE_NOT_FOUND and not lookup.for_peer:
                 self._answer(lookup, pb.LeaseTimeToLiveResponse(ID=request.ID, TTL=-1), out)
             else:
-                out.refuse(lookup.call_id, found)
+                out.refuse(lookup.call_id, ttls)
             return
-        remaining_s, granted_s = found
+        remaining_s, granted_s = ttls
         answer = pb.LeaseTimeToLiveResponse(
             ID=request.ID,
             TTL=remaining_s,

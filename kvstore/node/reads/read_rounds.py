@@ -24,7 +24,7 @@ from kvstore.raft.model import NO_NODE
 
 Answer = Callable[[Outbox], None]
 Read = tuple[int, Answer, bool, bool]
-"""(call id, what answers it, whether it is a stream, whether it shows keys without a check)
+"""(call id, function that answers it, whether it is a stream, whether it shows keys unchecked)
 
 A refusal ends a stream. A read that was admitted while auth was disabled has no check.
 """
@@ -166,7 +166,7 @@ def _split(reads: list[Read]) -> tuple[list[Read], list[Read]]:
 
 
 def refuse(reads: Iterable[Read], gets: Iterable[Get], refusal: Refusal, out: Outbox) -> None:
-    """Refuse reads and gets; those of the member itself have nobody to answer."""
+    """Refuse reads and gets; the member's own need no answer."""
     for call_id, _ in gets:
         out.refuse(call_id, refusal)
     for call_id, _, is_stream, _ in reads:

@@ -8,8 +8,8 @@ gathered over several turns (long_range), a range stream sends a chunk whenever 
 (range_stream). A compaction that passes the pinned revision meanwhile ends a stream, as in etcd.
 
 Clients that ask for the same range in one turn get the same answer, which is made once: nothing is
-written between the answers of a turn. They come together where it matters, when all clients of a
-member that was away list again what they watch.
+written between the answers of a turn. Such reads come together when all clients of a
+member that was unavailable list again what they watch.
 
 Every read comes with the CallContext of its call; its permission is checked when it is answered.
 One that was admitted while auth was disabled has no check: it is refused if auth is enabled before
@@ -53,7 +53,7 @@ class Reads:
         self._answered: dict[_Asked, bytes] = {}  # in this turn
 
     def check_keys_with(self, check: KeysCheck) -> None:
-        """Set what is checked before a client is shown the keys of a lease."""
+        """Set the check that is made before a client is shown the keys of a lease."""
         self._lookups.check_keys = check
 
     # Admission.
@@ -246,7 +246,7 @@ class Reads:
         return bool(self._long or self._streams)
 
     def step(self, backlog: Backlog, out: Outbox) -> bool:
-        """Do a slice of the long reads; tell whether any could continue at once."""
+        """Do a slice of the long reads; return whether any could continue at once."""
         if self._long:
             job = self._long.popleft()
             if not job.step(out):
@@ -290,13 +290,13 @@ class Reads:
         out.replies.append((call_id, Code.OK, range_response(self._parts, answer)))
 
     def _plain_range(self, request: pb.RangeRequest) -> bytes:
-        asked = request.key, request.range_end, request.limit
-        response = self._answered.get(asked)
+        bounds = request.key, request.range_end, request.limit
+        response = self._answered.get(bounds)
         if response is None:
             store = self._parts.state.store
-            keys, count = store.range_keys(*asked)
+            keys, count = store.range_keys(*bounds)
             tail = splice.range_response_tail(len(keys) < count, count)
-            response = self._answered[asked] = store.fields(keys, self._header(), tail)
+            response = self._answered[bounds] = store.fields(keys, self._header(), tail)
         return response
 
 

@@ -25,7 +25,7 @@ def warn_retry(parts: Parts, context: bytes, retry_ns: int, now_ns: int) -> None
 
 
 def warn_timeout(parts: Parts, timeout_ns: int, now_ns: int) -> None:
-    """Count and warn that the leader never answered."""
+    """Count a read that the leader has not answered in time, and warn."""
     parts.counters.slow_reads += 1
     if parts.counters.rate_limiter.admit("read-index-timeout", now_ns) is None:
         return

@@ -10,7 +10,7 @@ from kvstore.types import SERVER_VERSION
 from kvstore.wire.gen import rpc_pb2 as pb
 
 _SCHEMA_WITHOUT_VERSION: Final = "3.5.0"
-"""As etcd reads data that no version was written for yet."""
+"""The version of data that has no storage version yet, as in etcd."""
 
 
 def status_response(parts: Parts) -> bytes:
@@ -50,5 +50,5 @@ def _storage_version(parts: Parts) -> str:
 
 
 def _alarm_name(kind: int) -> str:
-    """Return what Go prints: the number, if a client raised an alarm that has no name."""
+    """Return the alarm's name as Go prints it: the number, if it has no name."""
     return pb.AlarmType.Name(kind) if kind in pb.AlarmType.values() else str(kind)

@@ -3,7 +3,7 @@
     leader    confirmed, the lease exists   ─► renewed at once
               the lease does not exist      ─► once what was committed at the request is applied
               its revoke, or the clearing of its checkpoint, under way ─► once that is applied
-    others    the leader is asked, several at a time; answers are sent in the order of the requests
+    others    forwarded to the leader, several at a time; answered in the order of the requests
 
 The header is made when a keep-alive arrives: its revision is never newer than the renewal. What is
 the same for a whole turn (who leads, whether that is confirmed, whether auth is enabled, the
@@ -134,7 +134,7 @@ class KeepAlives:
         return others, refused
 
     def _is_plain(self, now_ns: int) -> bool:
-        """Tell whether in this turn a renewal needs nothing but the lease to exist."""
+        """Return whether in this turn a renewal needs nothing but the lease to exist."""
         parts = self._parts
         return (
             parts.raft.is_leader

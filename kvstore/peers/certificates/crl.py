@@ -60,7 +60,7 @@ def _serial(entry: bytes) -> int:
 def _only_sequence(data: bytes) -> bytes:
     kind, body = _first(data)
     if kind != _SEQUENCE:
-        raise WireError(f"revocation list of {len(data)} bytes is no ASN.1 sequence")
+        raise WireError(f"revocation list of {len(data)} bytes is not an ASN.1 sequence")
     return body
 
 
@@ -71,7 +71,7 @@ def _first(data: bytes) -> tuple[int, bytes]:
 
 
 def _elements(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield (tag, content) of what follows one another in data."""
+    """Yield (tag, content) of consecutive elements in data."""
     at = 0
     while at < len(data):
         if at + 2 > len(data):

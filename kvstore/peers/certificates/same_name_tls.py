@@ -5,7 +5,7 @@
 
 OpenSSL takes the second for self-signed as well, unless it names its issuer's key, and refuses it;
 Go looks at the signature. The `ssl` module does not let a program decide that, pyOpenSSL does: if
-OpenSSL reports "self-signed", the signature of a trusted authority is looked for. All other checks
+OpenSSL reports "self-signed", the signature of a trusted authority is checked. All other checks
 stay OpenSSL's.
 
 Used only where such certificates occur. The socket is for the same users as an
@@ -43,7 +43,7 @@ _T = TypeVar("_T")
 
 
 class Settings(NamedTuple):
-    """What a context is made of; files are PEM."""
+    """The settings of a context; files are PEM."""
 
     cert_file: str
     key_file: str
@@ -60,7 +60,7 @@ class SameNameTlsSocket(socket.socket):
         """Prepare a handshake, as client if server_hostname is given; OSError: unusable files."""
         timeout_s = raw.gettimeout()
         super().__init__(raw.family, raw.type, raw.proto, fileno=raw.detach())
-        self._failures: list[str] = []  # what was wrong with certificates
+        self._failures: list[str] = []  # faults of certificates
         try:
             self.settimeout(timeout_s)
             context = _context(settings, self._failures, is_server=server_hostname is None)
@@ -81,7 +81,7 @@ class SameNameTlsSocket(socket.socket):
         self._run(self._tls.do_handshake)
 
     def getpeercert(self) -> dict[str, object]:
-        """Return what `ssl.SSLSocket.getpeercert` does, as far as members look at it."""
+        """Return the fields of `ssl.SSLSocket.getpeercert` that members use."""
         found = self._tls.get_peer_certificate(as_cryptography=True)
         try:
             return {} if found is None else _described(found)
@@ -154,7 +154,7 @@ def _describe(error: SSL.Error, failures: Sequence[str] = ()) -> str:
 
 
 def _context(settings: Settings, failures: list[str], *, is_server: bool) -> SSL.Context:
-    """Return a context that adds to failures what is wrong with the other side's certificates."""
+    """Return a context that adds faults of the other side's certificates to failures."""
     context = SSL.Context(SSL.TLS_METHOD)
     context.set_min_proto_version(settings.version_min)
     if settings.version_max is not None:
@@ -177,16 +177,18 @@ def _context(settings: Settings, failures: list[str], *, is_server: bool) -> SSL
     authorities = _authorities(Path(settings.trusted_ca_file).read_bytes())
     use = ExtendedKeyUsageOID.CLIENT_AUTH if is_server else ExtendedKeyUsageOID.SERVER_AUTH
 
-    def judge(_: SSL.Connection, found: crypto.X509, error: int, depth: int, is_sound: int) -> bool:
+    def judge(
+        _: SSL.Connection, presented: crypto.X509, error: int, depth: int, is_sound: int
+    ) -> bool:
         if is_sound:
             return True
-        certificate = found.to_cryptography()
+        certificate = presented.to_cryptography()
         if error in _SELF_SIGNED and any(
             _has_signed(each, certificate, depth, use) for each in authorities
         ):
             return True
-        what = "self-signed certificate" if error in _SELF_SIGNED else f"error {error}"
-        failures.append(_REASONS.get(error, what))
+        fault = "self-signed certificate" if error in _SELF_SIGNED else f"error {error}"
+        failures.append(_REASONS.get(error, fault))
         return False
 
     context.set_verify(SSL.VERIFY_PEER | SSL.VERIFY_FAIL_IF_NO_PEER_CERT, judge)
@@ -204,7 +206,7 @@ def _has_signed(
     depth: int,
     use: x509.ObjectIdentifier,
 ) -> bool:
-    """Tell whether an authority may sign, and has signed, the certificate at this depth."""
+    """Return whether an authority may sign, and has signed, the certificate at this depth."""
     if authority == certificate or authority.subject != certificate.issuer:
         return False
     now = datetime.now(UTC)
@@ -237,13 +239,16 @@ def _may_sign(extensions: x509.Extensions, depth: int, use: x509.ObjectIdentifie
 def _described(certificate: x509.Certificate) -> dict[str, object]:
     names: list[tuple[str, str]] = []
     try:
-        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        alternative_names = certificate.extensions.get_extension_for_class(
+            x509.SubjectAlternativeName
+        ).value
     except x509.ExtensionNotFound:
         pass
     else:
-        names += [("DNS", name) for name in found.get_values_for_type(x509.DNSName)]
+        names += [("DNS", name) for name in alternative_names.get_values_for_type(x509.DNSName)]
         names += [
-            ("IP Address", str(address)) for address in found.get_values_for_type(x509.IPAddress)
+            ("IP Address", str(address))
+            for address in alternative_names.get_values_for_type(x509.IPAddress)
         ]
     subject = tuple(
         (("commonName", str(each.value)),)

@@ -55,7 +55,7 @@ def trusted_file(path: str) -> Iterator[str]:
 
 
 def is_like_issuer(cert_file: str) -> bool:
-    """Tell whether the first certificate of a file has its issuer's name but is not self-signed."""
+    """Return whether a file's first certificate has its issuer's name but is not self-signed."""
     return bool(cert_file) and _is_like_issuer(Path(cert_file).read_bytes())
 
 
@@ -64,12 +64,12 @@ def _is_like_issuer(pem: bytes) -> bool:
     try:
         certificate = x509.load_pem_x509_certificate(pem)
     except ValueError:
-        return False  # the handshake tells what is wrong with it
+        return False  # the handshake reports the error
     return certificate.subject == certificate.issuer and not is_signed_by(certificate, certificate)
 
 
 def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """Tell whether issuer's key signed the certificate, and the names fit."""
+    """Return whether issuer's key signed the certificate, and the names fit."""
     try:
         certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
@@ -80,7 +80,7 @@ def is_signed_by(certificate: x509.Certificate, issuer: x509.Certificate) -> boo
 @lru_cache(maxsize=8)
 def _marked(pem: bytes) -> bytes:
     """Return the file with its certificates marked as trusted for the uses they allow."""
-    return _BLOCK.sub(lambda found: _mark(found[0]), pem)
+    return _BLOCK.sub(lambda block: _mark(block[0]), pem)
 
 
 def _mark(block: bytes) -> bytes:

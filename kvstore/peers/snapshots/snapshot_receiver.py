@@ -3,7 +3,7 @@
     length u64BE | raftpb.Message | database to the end     ──► tmp file ──► import
 
 The import makes a state of the file beside the current one, while the file grows and the node goes
-on. The message is given to the node only when the import is complete. A body that breaks off leaves
+on. The message is given to the node only when the import is complete. A truncated body leaves
 no state. The file is always removed, so it is not synced: nothing needs it after a crash.
 """
 
@@ -72,11 +72,11 @@ class SnapshotReceiver:
     def save(self, message: Message, first: bytes, rest: Iterable[bytes]) -> int:
         """Import the database; return its size in bytes.
 
-        PeerRequestError if RECEIVING_MAX are being received already; what the import raises;
+        PeerRequestError if RECEIVING_MAX are being received already; errors of the import;
         OSError.
         """
         if not self._slots.acquire(blocking=False):
-            raise PeerRequestError(f"{RECEIVING_MAX} snapshots are being received already")
+            raise PeerRequestError(f"too many snapshots are being received, limit {RECEIVING_MAX}")
         try:
             return self._save(message, first, rest)
         finally:

@@ -4,7 +4,7 @@
                                  (length u64BE | raftpb.Message | the database file)
 
 Each snapshot has a thread, which sends the database while it is written and waits until the member
-has imported it; SENDING_MAX at once. How it ended is reported exactly once. If the database cannot
+has imported it; SENDING_MAX at once. The result is reported exactly once. If the database cannot
 be written completely, the body is not ended properly, and the member drops what it received.
 """
 
@@ -101,7 +101,7 @@ class SnapshotSender:
         ).start()
 
     def stop(self) -> None:
-        """Begin no other; those being sent end at their next piece."""
+        """Start no further snapshot; those being sent end at their next piece."""
         self._is_stopping = True
         self._source.stop()
 

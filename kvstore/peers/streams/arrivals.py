@@ -1,4 +1,4 @@
-"""What other threads have for the next turn: messages, losses, results of snapshots and tasks.
+"""Input of other threads for the next turn: messages, losses, results of snapshots and tasks.
 
     any thread      post(message) · report_lost(member) · … ──► wake the driver
     turn's thread   fill(inbox)
@@ -69,7 +69,7 @@ class Arrivals:
         self._lost.append(member_id)
 
     def report_attached(self, member_id: int) -> None:
-        """Report that a member has dialled its message stream: it waits for its leader."""
+        """Report that a member has dialled its message stream, waiting for its leader."""
         self._attached.append(member_id)
         self.wake()
 

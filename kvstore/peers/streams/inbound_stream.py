@@ -140,13 +140,13 @@ class InboundStream:
             self.ended.set()
 
     def close(self) -> None:
-        """Close the connection, which must not be in the ready set any more."""
+        """Close the connection, which must have left the ready set."""
         with self._lock:
             self._socket.close()
 
 
 def _is_readable(descriptor: int) -> bool:
-    """Tell whether bytes wait to be read: then the turn is late, not the member."""
+    """Return whether bytes wait to be read: then the turn is late, not the member."""
     poller = select.poll()
     poller.register(descriptor, select.POLLIN)
     return bool(poller.poll(0))

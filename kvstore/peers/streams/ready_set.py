@@ -1,4 +1,4 @@
-"""Which inbound streams have bytes to read: polled by the turn itself, or by a thread for it.
+"""The inbound streams that have bytes to read: polled by the turn itself, or by a thread for it.
 
     shared    the driver waits for clients and members with one poll of this set
               wait(timeout) ──► turn ──► take(messages)

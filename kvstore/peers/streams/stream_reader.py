@@ -68,7 +68,7 @@ class StreamReader:
         self._thread.start()
 
     def begin_stop(self) -> None:
-        """Tell the thread to end; does not wait for it."""
+        """Stop the thread; does not wait for it."""
         self._stopping.set()
         inbound = self._inbound
         if inbound is not None:
@@ -107,7 +107,7 @@ class StreamReader:
 
     def _check(self, url: str, answer: Answer) -> None:
         if answer.status == 410:
-            self._on_removed(f"{url} says: {answer.text}")
+            self._on_removed(f"{url} answered: {answer.text}")
         if answer.status != 200:
             raise PeerRequestError(f"{url} answered HTTP status {answer.status}: {answer.text}")
         if not can_stream(answer.headers.get("x-server-version")):

@@ -34,13 +34,13 @@ class GoCommand(click.Command):
     def __init__(
         self, name: str, flags: Sequence[Flag], help_text: str, callback: Callable[[Values], int]
     ) -> None:
-        """Take the table; callback gets the value of every flag, given or default."""
+        """Take the table; callback gets the value of every flag, set or default."""
         self._flags = {each.name: each for each in flags}
         super().__init__(
             name,
             params=[_option(each) for each in flags],
             help=help_text,
-            callback=lambda **given: callback(self._read_all(given)),
+            callback=lambda **texts: callback(self._read_all(texts)),
             context_settings={
                 "allow_extra_args": True,
                 "help_option_names": _HELP_NAMES,
@@ -59,23 +59,23 @@ class GoCommand(click.Command):
             raise click.UsageError(f"flag needs an argument: {error.option_name}", ctx) from None
 
     def is_switch(self, word: str) -> bool:
-        """Tell whether a word is a flag that needs no value."""
+        """Return whether a word is a flag that needs no value."""
         found = self._flags.get(word.removeprefix("--")) if word.startswith("--") else None
         return found is not None and found.kind is FlagKind.BOOL
 
     def _with_value(self, word: str) -> str:
         return f"{word}=true" if self.is_switch(word) else word
 
-    def _read_all(self, given: dict[str, tuple[str, ...]]) -> dict[str, Value]:
+    def _read_all(self, given_texts: dict[str, tuple[str, ...]]) -> dict[str, Value]:
         values: dict[str, Value] = {}
         for each in self._flags.values():
-            texts = given[_parameter(each)]
+            texts = given_texts[_parameter(each)]
             values[each.name] = _read(each, texts) if texts else default_value(each)
         return values
 
 
 class GoGroup(click.Group):
-    """A group with one command, whose flags may stand before the command's name, too."""
+    """A group with one command, whose flags may also come before the command's name."""
 
     def __init__(self, name: str, help_text: str, command: GoCommand) -> None:
         """Take the one command."""
@@ -100,7 +100,7 @@ class GoGroup(click.Group):
         return super().parse_args(ctx, ["--help"])
 
     def _find_command(self, args: Sequence[str]) -> int | None:
-        """Return the position of the command's name, which is the first word that is no flag."""
+        """Return the position of the command's name, which is the first word that is not a flag."""
         position = 0
         while position < len(args):
             word = args[position]
@@ -113,13 +113,13 @@ class GoGroup(click.Group):
         return None
 
 
-def _option(each: Flag) -> click.Option:
-    default = "" if each.kind is FlagKind.BOOL else f" (default {each.default!r})"
+def _option(flag: Flag) -> click.Option:
+    default = "" if flag.kind is FlagKind.BOOL else f" (default {flag.default!r})"
     return click.Option(
-        [f"--{each.name}", _parameter(each)],
+        [f"--{flag.name}", _parameter(flag)],
         multiple=True,
-        metavar=each.kind.name.lower(),
-        help=each.help + (default if each.default else ""),
+        metavar=flag.kind.name.lower(),
+        help=flag.help + (default if flag.default else ""),
     )
 
 
@@ -127,15 +127,15 @@ def _parameter(each: Flag) -> str:
     return each.name.replace("-", "_")
 
 
-def _read(each: Flag, texts: Sequence[str]) -> Value:
+def _read(flag: Flag, texts: Sequence[str]) -> Value:
     """Return the value of the last text; for a list, the items of all texts."""
-    is_list = each.kind is FlagKind.LIST
+    is_list = flag.kind is FlagKind.LIST
     try:
-        values = [parse_value(each, text) for text in texts]
+        values = [parse_value(flag, text) for text in texts]
     except ValueError as error:
         text = texts[-1]
         raise click.UsageError(
-            f'invalid argument "{text}" for "--{each.name}" flag: {error}'
+            f'invalid argument "{text}" for "--{flag.name}" flag: {error}'
         ) from None
     if not is_list:
         return values[-1]

@@ -79,7 +79,7 @@ FLAGS: Final[tuple[Flag, ...]] = (
     flag("debug", _B, "false", "Enable debug-level logging for grpc-proxy."),
     flag("max-concurrent-streams", FlagKind.UINT32, str(2**32 - 1),
          "Maximum concurrent streams that each client can open at a time."),
-    flag("transport", FlagKind.CHOICE, "auto", "What serves clients: native, grpcio, or auto.",
+    flag("transport", FlagKind.CHOICE, "auto", "Transport for clients: native, grpcio, or auto.",
          "auto", "native", "grpcio"),
     flag("discovery-dns-server", _S, "",
          "DNS server for SRV records, host:port; empty: the system's"),

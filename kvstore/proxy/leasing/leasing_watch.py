@@ -83,7 +83,7 @@ class LeasingWatch:
             stream.cancel()
 
     def _on_cancel(self, response: pb.WatchResponse) -> None:
-        reason = response.cancel_reason or "it was compacted"
+        reason = response.cancel_reason or "the revision was compacted"
         self._logger.warning("the watch of leasing keys was cancelled", error=reason)
         self._opened.clear()
         self._next_revision = 0

@@ -120,7 +120,7 @@ class OwnedKeys:
     # Acquiring.
 
     def may_acquire(self, key: bytes) -> bool:
-        """Tell whether a key is not owned, not being acquired and was not lost just now."""
+        """Return whether a key is not owned, not being acquired and was not lost just now."""
         lost_s = self._lost_s.get(key)
         if lost_s is not None and self._now_s() - lost_s < PAUSE_S:
             return False

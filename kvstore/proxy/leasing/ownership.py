@@ -53,7 +53,7 @@ class Ownership:
         *,
         ttl_s: int = SESSION_TTL_S,
     ) -> None:
-        """Own nothing yet; prefix is that of the leasing keys, inside the namespace."""
+        """Start without owned keys; prefix: of the leasing keys, inside the namespace."""
         self._cluster = cluster
         self._prefix = prefix
         self._logger = logger
@@ -85,7 +85,7 @@ class Ownership:
                 await self._session.keep_alive()
                 self.keys.clear()
                 if not self._is_closed:
-                    self._logger.warning("leasing session is over", **fields)
+                    self._logger.warning("leasing session ended", **fields)
                     await self._session.revoke()
             except CallRefusedError as error:
                 self._logger.warning("failed to create a leasing session", error=error.text)
@@ -109,7 +109,7 @@ class Ownership:
         return self.keys.readable(key) if self._session.is_alive else None
 
     def may_acquire(self, key: bytes) -> bool:
-        """Tell whether to try to acquire a key."""
+        """Return whether to try to acquire a key."""
         return self._session.is_alive and self._watch.is_open and self.keys.may_acquire(key)
 
     async def acquire(self, key: bytes, metadata: Metadata) -> tuple[pb.ResponseHeader, Row] | None:
@@ -119,7 +119,7 @@ class Ownership:
             return await self._acquire(attempt, metadata)
         except CallRefusedError as error:
             # The read is then sent unchanged, and its client gets the error.
-            self._logger.debug("a key was not acquired", error=error.text)
+            self._logger.debug("failed to acquire a key", error=error.text)
             if (error.code, error.text) == LEASE_NOT_FOUND:
                 self._session.end()
             return None
@@ -148,7 +148,7 @@ class Ownership:
     # Other owners.
 
     def is_own(self, leasing_row: kv_pb2.KeyValue) -> bool:
-        """Tell whether a leasing key is of the current session."""
+        """Return whether a leasing key is of the current session."""
         return leasing_row.lease == self._session.lease_id and self._session.is_alive
 
     async def demand_all(self, rows: Sequence[kv_pb2.KeyValue], metadata: Metadata) -> None:
@@ -200,7 +200,7 @@ class Ownership:
                 await self.txn(request, NO_METADATA)
             except CallRefusedError as error:
                 if not is_transient(error):
-                    self._logger.warning("a leasing key was not given back", error=error.text)
+                    self._logger.warning("a leasing key was not released", error=error.text)
                     self._session.end()
             else:
                 return

@@ -85,7 +85,7 @@ def first_row(operation: pb.ResponseOp) -> Row:
 
 
 def reads_one_current_key(request: pb.RangeRequest) -> bool:
-    """Tell whether a request reads one key at the current revision and is valid."""
+    """Return whether a request reads one key at the current revision and is valid."""
     return bool(
         request.key
         and not request.range_end

@@ -63,7 +63,7 @@ class WatchService:
         """Ask the cluster whether this user may read a range; CallRefusedError if not."""
         if not credential_of(metadata):
             return  # without a user the cluster refuses the watch itself if it must
-        asked = pb.RangeRequest(
+        range_request = pb.RangeRequest(
             key=request.key or OPEN_END,
             range_end=request.range_end if request.key else OPEN_END,
             serializable=True,
@@ -71,8 +71,8 @@ class WatchService:
             limit=1,
         )
         if self._namespace is not None:
-            self._namespace.add_to_range(asked)
-        await self._upstream.call(rpc.RANGE, asked.SerializeToString(), metadata)
+            self._namespace.add_to_range(range_request)
+        await self._upstream.call(rpc.RANGE, range_request.SerializeToString(), metadata)
 
 
 class _StreamWatches:
@@ -124,7 +124,7 @@ class _StreamWatches:
         if request.watch_id in self._watchers and request.watch_id:
             return _DUPLICATE
         if len(self._watchers) >= WATCHERS_MAX:
-            return f"this stream has {WATCHERS_MAX} watches, which is the limit"
+            return f"too many watches on this stream, limit {WATCHERS_MAX}"
         if end and end != OPEN_END and end <= key:
             return "mvcc: watcher range is empty"
         try:

@@ -6,7 +6,7 @@
 
 All watchers of a broadcast have the same range, filters, prev_kv setting and token. So an event is
 encoded once, and no client gets events that only another may see. A watcher from the current
-revision begins with a watch of its own, whose first response tells that revision; then it joins a
+revision begins with a watch of its own, whose first response has that revision; then it joins a
 broadcast that is not ahead of it. Each watcher drops events that it has already seen.
 
     next_revision   of a watcher: the first revision it has not seen; of a broadcast: the first one
@@ -93,7 +93,7 @@ class Broadcast:
         first.broadcast = self
 
     def can_serve(self, watcher: Watcher) -> bool:
-        """Tell whether it has delivered nothing that the watcher has not seen."""
+        """Return whether it has delivered nothing that the watcher has not seen."""
         if self.next_revision > watcher.next_revision:
             return False
         return bool(self.next_revision) or not watcher.next_revision
@@ -228,7 +228,7 @@ class Broadcasts:
 
 
 def is_progress(response: pb.WatchResponse) -> bool:
-    """Tell whether a response is a progress notification."""
+    """Return whether a response is a progress notification."""
     return not (
         response.events or response.created or response.canceled or response.compact_revision
     )

@@ -114,7 +114,7 @@ class JwtKeys:
             return cls(method, private, private, ttl_ns, clock)
         if method not in _KEY_TYPES:
             known = ", ".join(sorted([*_SECRET_METHODS, *_KEY_TYPES]))
-            raise ConfigError(f'--auth-token: sign-method "{method}" is none of {known}')
+            raise ConfigError(f'--auth-token: unknown sign-method "{method}"; known are {known}')
         keys = _load_pair(method, private, public)
         return cls(method, *keys, ttl_ns, clock)
 
@@ -144,14 +144,14 @@ class JwtKeys:
         return _claims(claims)
 
 
-def _claims(found: dict[str, Any]) -> Claims | None:
-    username, revision = found.get("username"), _number(found.get("revision"))
+def _claims(payload: dict[str, Any]) -> Claims | None:
+    username, revision = payload.get("username"), _number(payload.get("revision"))
     if not isinstance(username, str) or revision is None or revision < 0:
         return None
     times: list[float | None] = []
     for name in ("exp", "nbf"):
-        value = _number(found.get(name))
-        if value is None and found.get(name) is not None:
+        value = _number(payload.get(name))
+        if value is None and payload.get(name) is not None:
             return None
         times.append(value)
     return Claims(username, revision, *times)
@@ -183,7 +183,9 @@ def _check_secret(method: str, secret: bytes, logger: Logger) -> None:
         ) from error
     least = int(method[2:]) // 8
     if len(secret) < least:
-        logger.warning("the secret of the tokens is short", bytes=len(secret), recommended=least)
+        logger.warning(
+            "the secret that signs tokens is short", bytes=len(secret), recommended=least
+        )
 
 
 def _load_pair(

@@ -83,7 +83,7 @@ class PasswordTasks:
                 return hash_password(args[0], int(args[1]))
             case TaskKind.SIGN_TOKEN:
                 if self._keys is None:
-                    raise ValueError("there are no keys to sign with")
+                    raise ValueError("no keys are configured to sign with")
                 return self._keys.sign(args[0].decode(), int(args[1])).encode()
             case _:
                 raise ValueError(f"{task.kind.name} is not a task about passwords")

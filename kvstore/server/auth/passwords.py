@@ -36,7 +36,7 @@ class PasswordCheck:
         self._known: dict[bytes, float] = {}  # digest → its expiry, in the order of expiry
 
     def matches(self, hashed: bytes, password: bytes) -> bool:
-        """Tell whether a password matches a bcrypt hash; False for an invalid hash."""
+        """Return whether a password matches a bcrypt hash; False for an invalid hash."""
         digest = hmac.digest(self._key, len(hashed).to_bytes(4) + hashed + password, "sha256")
         if self._is_known(digest):
             return True

@@ -1,4 +1,4 @@
-"""The flags about authentication: the kind of tokens, and the cost of password hashes.
+"""The authentication flags: the kind of tokens, and the cost of password hashes.
 
 --auth-token=simple                      random letters, kept in memory for --auth-token-ttl seconds
 --auth-token=jwt,sign-method=RS256,pub-key=FILE,priv-key=FILE,ttl=5m
@@ -30,7 +30,7 @@ _SECRETS: Final = random.SystemRandom()
 
 
 def tokens_of(config: Config, logger: Logger, clock: Clock) -> Tokens:
-    """Return the tokens of the flags; ConfigError for a kind or a key that cannot be used."""
+    """Return the tokens that the flags configure; ConfigError for an invalid kind or key."""
     kind, options = split_options(config.auth_token)
     if kind == "simple":
         return SimpleTokens(config.auth_token_ttl_s, new_prefix)
@@ -44,7 +44,7 @@ def tokens_of(config: Config, logger: Logger, clock: Clock) -> Tokens:
 
 
 def keys_of(tokens: Tokens) -> TokenKeys | None:
-    """Return the keys tokens are signed with; None if they are not signed."""
+    """Return the keys that sign tokens; None if tokens are not signed."""
     return tokens.keys if isinstance(tokens, SignedTokens) else None
 
 
@@ -57,7 +57,7 @@ def split_options(text: str) -> tuple[str, dict[str, str]]:
         if not equals or "=" in value:
             raise ConfigError(f'--auth-token: option "{pair}" is not name=value')
         if name in options:
-            raise ConfigError(f'--auth-token: option "{name}" is given twice')
+            raise ConfigError(f'--auth-token: duplicate option "{name}"')
         options[name] = value
     return kind, options
 

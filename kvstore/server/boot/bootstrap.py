@@ -77,7 +77,7 @@ def boot(
 ) -> Boot:
     """Open or make everything under the data directory."""
     if not Wal.exists(paths.wal, files):
-        return _found(paths, founding, logger, files, open_backend, segment_bytes)
+        return _found_or_join(paths, founding, logger, files, open_backend, segment_bytes)
     if founding.discover is not None:
         logger.warning(
             "discovery token is ignored since cluster already initialized; valid logs are found",
@@ -122,9 +122,9 @@ def _take_received(
 
     The log names the snapshot before its database is put in place. If that database is not here,
     the log's record was never completed by the commit index that goes with it: the log goes on from
-    where it was before, and has since passed the snapshot's index by itself. A database that stands
-    at nothing is no such case: it may be a fresh one in the place of one that is missing, and what
-    a restored snapshot held is in no entry.
+    where it was before, and has since passed the snapshot's index on its own. A database at index 0
+    is not such a case: it may be a new one that replaces one that is missing, and the contents
+    of a restored snapshot are in no entry.
     """
     applied = _number(backend, CONSISTENT_INDEX_KEY)
     start = last
@@ -136,7 +136,7 @@ def _take_received(
     return start
 
 
-def _found(
+def _found_or_join(
     paths: DataDir,
     founding: Founding,
     logger: Logger,
@@ -206,12 +206,12 @@ def _restart(
     last_index = last.index + len(replay.entries)
     if applied > last_index:
         raise DataDirError(
-            f"the database in {paths.lmdb} stands at index {applied}, the log in {paths.wal} "
+            f"the database in {paths.lmdb} is at index {applied}, the log in {paths.wal} "
             f"ends at {last_index}: they do not belong together"
         )
     if applied < last.index:
         raise DataDirError(
-            f"the database in {paths.lmdb} stands at index {applied}, the log in {paths.wal} "
+            f"the database in {paths.lmdb} is at index {applied}, the log in {paths.wal} "
             f"begins after {last.index}: entries between are missing"
         )
     if backend.get(Table.META, STORAGE_VERSION_KEY) is None:
@@ -302,13 +302,13 @@ def _members(
     if members and not is_known and _was_added(own_id, applied, last, replay):
         raise DataDirError(
             f"the log in {paths.wal} is of member {own_id:x}, which the database in "
-            f"{paths.lmdb} does not know: they do not belong together"
+            f"{paths.lmdb} does not contain: they do not belong together"
         )
     return members
 
 
 def _was_added(own_id: int, applied: int, last: WalSnapshot, replay: Replay) -> bool:
-    """Tell whether the log has added this member up to the applied index."""
+    """Return whether the log has added this member up to the applied index."""
     state = last.conf_state
     if state is not None and own_id in (*state.voters, *state.learners):
         return True

@@ -50,7 +50,7 @@ def prepare(root: Path, wal_dir: Path | None, logger: Logger) -> DataDir:
     except OSError as error:
         raise DataDirError(f"cannot use data directory {root}: {error.strerror}") from error
     if (root / "proxy").exists():
-        raise DataDirError(f"{root} holds both a member and a v2 proxy; it can serve only one")
+        raise DataDirError(f"{root} contains both a member and a v2 proxy; it can serve only one")
     return paths
 
 
@@ -64,7 +64,7 @@ def _check_mode(root: Path, logger: Logger) -> None:
     mode = stat.S_IMODE(root.stat().st_mode)
     if mode != _PRIVATE_MODE:
         logger.warning(
-            "data directory may be read by others",
+            "other users can read the data directory",
             data_dir=str(root),
             mode=f"{mode:04o}",
             recommended=f"{_PRIVATE_MODE:04o}",

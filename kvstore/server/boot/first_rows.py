@@ -36,7 +36,7 @@ class FirstRows(NamedTuple):
 
 
 def lay(rows: FirstRows, backend: Backend) -> None:
-    """Put rows into an empty backend and commit; DataDirError names what cannot be laid."""
+    """Put rows into an empty backend and commit; DataDirError names an invalid row."""
     if not 1 <= rows.readable_from <= rows.revision <= REVISION_MAX:
         raise DataDirError(
             f"a store at revision {rows.revision} cannot be read from {rows.readable_from} on: "
@@ -53,8 +53,8 @@ def lay(rows: FirstRows, backend: Backend) -> None:
     is_behind = last is None or last[0][:8] < revision_key(rows.revision)[:8]
     if is_behind and rows.readable_from < rows.revision:
         raise DataDirError(
-            f"no record has revision {rows.revision}, and those before can be read: what the store "
-            "was at then is not known"
+            f"no record has revision {rows.revision}, but earlier revisions are readable: the "
+            "state at that revision is not known"
         )
     mark = revision_key(rows.readable_from)
     backend.put(Table.META, SCHEDULED, mark)
@@ -81,7 +81,9 @@ def _records(rows: FirstRows) -> Iterator[Row]:
             yield revkey + MARK, encode_tombstone(key)
             continue
         if not 0 < create <= mod:
-            raise DataDirError(f"key {key!r} was made at {create} and changed at {mod}")
+            raise DataDirError(
+                f"key {key!r} has create revision {create}, not from 1 to mod revision {mod}"
+            )
         if lease and lease not in rows.leases:
-            raise DataDirError(f"key {key!r} has the lease {lease:x}, which is not among the rows")
+            raise DataDirError(f"key {key!r} has lease {lease:x}, which is not among the leases")
         yield revkey, encode_kv(key, create, mod, version, value, lease)

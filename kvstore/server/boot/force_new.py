@@ -43,12 +43,12 @@ def force_new_cluster(
     members: whether each is a learner, by id, as of the applied index.
     """
     commit = max(state.commit, applied)
-    kept = [entry for entry in entries if entry.index <= commit]
-    dropped = len(entries) - len(kept)
+    committed = [entry for entry in entries if entry.index <= commit]
+    dropped = len(entries) - len(committed)
     # Entries that replace dropped ones have a later term, as in any log.
     term, vote = (state.term + 1, 0) if dropped else (state.term, state.vote)
     learners = dict(members)
-    for entry in kept:
+    for entry in committed:
         if entry.index > applied and entry.type == EntryType.CONF_CHANGE:
             _follow(learners, decode_conf_change(entry.data))
     added = [
@@ -66,7 +66,7 @@ def force_new_cluster(
         discarded_entries=dropped,
         removed_members=[f"{each:x}" for each in sorted(learners) if each != own.id],
     )
-    return Forced(forced, kept + added)
+    return Forced(forced, committed + added)
 
 
 def _follow(learners: dict[int, bool], change: ConfChange) -> None:

@@ -36,7 +36,7 @@ MEMBERS_TIMEOUT_S: Final = 10.0
 
 
 class Questions(Protocol):
-    """The requests to other members; each raises PeerRequestError if there is no answer."""
+    """Requests to other members; each raises PeerRequestError if there is no answer."""
 
     def members(self, urls: Sequence[str], timeout_s: float) -> RemoteCluster:
         """Return the member list from the first of the URLs that answers."""
@@ -170,7 +170,7 @@ def _with_ids(founding: Founding, named: Mapping[str, Sequence[str]]) -> Identit
     for name, urls in named.items():
         member = Member(member_id(urls, founding.token, None), name, sorted(urls))
         if member.id in members:
-            raise ConfigError(f"member exists with identical ID {shown(member)}")
+            raise ConfigError(f"member exists with identical ID {format_member(member)}")
         if member.id == 0:
             raise ConfigError("cannot use 0 as member id")
         members[member.id] = member
@@ -181,8 +181,8 @@ def _with_ids(founding: Founding, named: Mapping[str, Sequence[str]]) -> Identit
     return Identity(own[0], cluster_id(ids), [members[each] for each in ids], founds=True)
 
 
-def shown(member: Member) -> str:
-    """Return a member as etcd's error texts show it."""
+def format_member(member: Member) -> str:
+    """Return a member as etcd formats it in error texts."""
     return (
         f"&{{ID:{member.id:x} RaftAttributes:{{PeerURLs:{_shown_list(member.peer_urls)} "
         f"IsLearner:{str(member.is_learner).lower()}}} "
@@ -254,7 +254,7 @@ def _take_ids(local: Sequence[Member], running: Sequence[Member], resolve: Resol
 def _is_compatible(
     questions: Questions, members: Sequence[Member], own_id: int, timeout_s: float, logger: Logger
 ) -> bool:
-    """Tell whether the cluster version of the others is supported.
+    """Return whether the cluster version of the others is supported.
 
     At least one must answer, and none with an unsupported version; those that are down are ignored.
     """
@@ -303,5 +303,5 @@ def _shown_list(texts: Sequence[str]) -> str:
 
 
 def _shown_cluster(cluster: RemoteCluster) -> str:
-    members = " ".join(shown(each) for each in cluster.members)
+    members = " ".join(format_member(each) for each in cluster.members)
     return f"{{ClusterID:{cluster.cluster_id:x} Members:[{members}] RemovedMemberIDs:[]}}"

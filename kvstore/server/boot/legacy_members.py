@@ -44,14 +44,14 @@ def correct_members(
     """
     applied = int.from_bytes(backend.get(Table.META, CONSISTENT_INDEX_KEY) or b"", "big")
     try:
-        known = _as_of_snapshot(snap_dir, snapshot_index, files)
-        known = _replayed(known, entries, applied, learners_max)
+        recorded = _as_of_snapshot(snap_dir, snapshot_index, files)
+        recorded = _replayed(recorded, entries, applied, learners_max)
     except (ComponentError, WireError) as error:
-        logger.warning("members are those of the database's rows", error=str(error))
+        logger.warning("using the members of the database's rows", error=str(error))
         return
     rows = Membership(backend, learners_max=learners_max)
     rows.restore()
-    wrong = rows.correct(known)
+    wrong = rows.correct(recorded)
     if wrong:
         members = [f"{each:x}" for each in wrong]
         logger.info("corrected rows of members by the log", members=members)
@@ -67,11 +67,11 @@ def _as_of_snapshot(snap_dir: Path, index: int, files: Files) -> V2Members:
 
 
 def _replayed(
-    known: V2Members, entries: Sequence[Entry], applied: int, learners_max: int
+    recorded: V2Members, entries: Sequence[Entry], applied: int, learners_max: int
 ) -> V2Members:
     """Return the members after the entries that are applied."""
     members = Membership(MemoryBackend(), learners_max=learners_max)
-    members.correct(known)
+    members.correct(recorded)
     for entry in entries:
         if entry.index > applied:
             break

@@ -18,7 +18,7 @@ A member is rebuilt only if necessary: if a CORRUPT alarm names it, or if its da
 has a damaged row, is missing, or does not reach the log. So the flag may stay set, and a member
 that a damaged row has ended is rebuilt by its next start.
 
-A crash leaves the old data or the new in place, or none: then the same command goes on.
+A crash leaves the old data or the new in place, or none: then the same command continues.
 """
 
 import hashlib
@@ -69,7 +69,7 @@ class Position(NamedTuple):
 
 
 def rebuild(paths: DataDir, config: Config, logger: Logger, files: Files) -> bool:
-    """Rebuild the member in paths from the URLs in config, if necessary; tell whether it was.
+    """Rebuild the member in paths from the URLs in config, if necessary; return whether it was.
 
     Raises ConfigError (no member here, no sound member there), DataDirError (what was fetched does
     not fit; nothing has changed then), CorruptionError (the log itself is damaged).
@@ -77,8 +77,8 @@ def rebuild(paths: DataDir, config: Config, logger: Logger, files: Files) -> boo
     urls = config.rebuild_from_peers
     if not Wal.exists(paths.wal, files):
         raise ConfigError(
-            f"--rebuild-from-peers: there is no member in {paths.member} to rebuild; one that "
-            "was lost as a whole is removed from the cluster and added again"
+            f"--rebuild-from-peers: no member to rebuild in {paths.member}; a member that "
+            "lost all of its data must be removed from the cluster and added again"
         )
     last = read_last_snapshot(paths.wal, files) or INITIAL_SNAPSHOT
     with _opened(paths, last, files) as (wal, replay):
@@ -129,7 +129,7 @@ def _reason(paths: DataDir, own_id: int, last: WalSnapshot) -> str:
     if (own_id, pb.AlarmType.CORRUPT) in alarms.raised(pb.AlarmType.CORRUPT):
         return f"a CORRUPT alarm names member {own_id:x}"
     if applied < last.index:
-        return f"{paths.lmdb} stands at index {applied}, the log begins after {last.index}"
+        return f"{paths.lmdb} is at index {applied}, the log begins after {last.index}"
     return ""
 
 
@@ -156,7 +156,7 @@ def _fetch(source: SnapshotSource, paths: DataDir) -> Path:
         raise
     if tail != digest.digest():
         path.unlink()
-        raise DataDirError(f"the snapshot of {source.url} is not what its hash says: try again")
+        raise DataDirError(f"the snapshot of {source.url} does not match its hash: try again")
     return path
 
 
@@ -174,9 +174,9 @@ def _read_position(path: Path, own_id: int) -> Position:
         version = small_rows(source, Table.CLUSTER).get(CLUSTER_VERSION_KEY)
     index, term = (int.from_bytes(meta.get(key, b"")) for key in (CONSISTENT_INDEX_KEY, TERM_KEY))
     if not index or not term:
-        raise DataDirError("the snapshot does not say which index and term it stands for")
+        raise DataDirError("the snapshot does not contain its index and term")
     if own_id not in {member.id for member in members}:
-        raise DataDirError(f"the snapshot does not know member {own_id:x}: it was removed")
+        raise DataDirError(f"member {own_id:x} is not in the snapshot: it was removed")
     known = sorted(members, key=lambda member: member.id)
     shown = None if version is None else version.decode()
     return Position(index, term, known, sorted(removed), shown)
@@ -188,7 +188,7 @@ def check(position: Position, last: WalSnapshot, replay: Replay) -> None:
     end = last.index + len(replay.entries)
     if index < last.index:
         raise DataDirError(
-            f"the snapshot stands at index {index}, the log begins after {last.index}: the other "
+            f"the snapshot is at index {index}, the log begins after {last.index}: the other "
             "member is behind; try again, or name another"
         )
     if index > end:
@@ -196,7 +196,7 @@ def check(position: Position, last: WalSnapshot, replay: Replay) -> None:
     term = last.term if index == last.index else replay.entries[index - last.index - 1].term
     if term != position.term:
         raise DataDirError(
-            f"the snapshot stands at index {index}, term {position.term}; the log has term {term} "
+            f"the snapshot is at index {index}, term {position.term}; the log has term {term} "
             "there, not yet replaced: start this member without the flag for a moment, then again"
         )
 

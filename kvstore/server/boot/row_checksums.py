@@ -19,6 +19,8 @@ def add_row_checksums(backend: Backend, logger: Logger) -> None:
     try:
         rows = backend.add_checksums()
     except DefragmentError as error:
-        logger.warning("the rows have no checksums: damage to them is not seen", error=str(error))
+        logger.warning(
+            "the rows have no checksums: damage to them is not detected", error=str(error)
+        )
     else:
         logger.info("added checksums to the rows", rows=rows, db_size_bytes=backend.size_bytes())

@@ -1,9 +1,9 @@
-"""The certificates of --auto-tls and --peer-auto-tls, which a member makes for itself.
+"""The self-signed certificates that --auto-tls and --peer-auto-tls generate.
 
     <data-dir>/fixtures/client/cert.pem, key.pem     for the client port
     <data-dir>/fixtures/peer/cert.pem, key.pem       for members
 
-Paths, names and fields are etcd's, so that either server can use what the other made: self-signed,
+Paths, names and fields are etcd's, so that either server can use the other's files: self-signed,
 ECDSA on P-521, the listening hosts as alternative names. They are made once and then kept, as in
 etcd; an expired one is logged as a warning, since a new one is made only if it is removed. Such a
 certificate can be verified only by those who have the file.
@@ -91,7 +91,7 @@ def _with_made(
         cert_file, key_file = provide(directory, hosts, years, wall_s, logger)
     except OSError as error:
         raise ConfigError(
-            f"cannot make a certificate in {directory}: {error.strerror or error}"
+            f"cannot generate a certificate in {directory}: {error.strerror or error}"
         ) from error
     return replace(tls, cert_file=cert_file, key_file=key_file)
 
@@ -107,7 +107,7 @@ def provide(
         _warn_of_age(cert_file, now, logger)
         return str(cert_file), str(key_file)
     until = now + min(min(validity_years, _YEARS_MAX) * _YEAR, _LAST_DAY - now)
-    logger.warning("made a certificate", path=str(cert_file), valid_until=until.isoformat())
+    logger.warning("generated a certificate", path=str(cert_file), valid_until=until.isoformat())
     key = ec.generate_private_key(ec.SECP521R1())
     key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     cert_pem = _certificate(key, hosts, now, until).public_bytes(Encoding.PEM)

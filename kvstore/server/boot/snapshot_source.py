@@ -52,7 +52,7 @@ class SnapshotSource:
         try:
             yield from self._loop.iterate(self._pieces())
         except (CallFailedError, WireError) as error:
-            raise DataDirError(f"the snapshot of {self.url} broke off: {error}") from None
+            raise DataDirError(f"the snapshot of {self.url} was interrupted: {error}") from None
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         messages = Messages()
@@ -70,7 +70,7 @@ class SnapshotSource:
 def find_source(
     urls: Sequence[str], config: Config, cluster_id: int, own_id: int, logger: Logger
 ) -> SnapshotSource:
-    """Return the first of the members at urls that can give its data; ConfigError if none can."""
+    """Return the first member of urls that can provide its data; ConfigError if none can."""
     reasons: list[str] = []
     for url in urls:
         source = SnapshotSource(url, config)

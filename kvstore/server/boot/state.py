@@ -1,7 +1,7 @@
 """Opens, makes and closes the state of a member.
 
     open_disk(config)    data directory ─► certificates, rebuild ─► log, database, snapshot files
-    open_memory(config)  a log without files, a database in dicts; empty, or with given rows
+    open_memory(config)  a log without files, a database in dicts; empty, or with the first rows
 
 `State.close` commits; `State.abandon` closes without a commit.
 """
@@ -50,7 +50,7 @@ class State(NamedTuple):
     def abandon(self) -> None:
         """Close without a commit, after an error.
 
-        A commit would lack the index its rows stand for, and the log would repeat them.
+        A commit would lack the index of its rows, and the log would apply them again.
         """
         self.booted.backend.abandon()
         self.booted.wal.close()
@@ -87,7 +87,7 @@ def open_disk(config: Config, clock: Clock, logger: Logger) -> State:
 
 
 def open_memory(config: Config, logger: Logger, rows: FirstRows | None = None) -> State:
-    """Make the state of a single member in memory; DataDirError for rows that cannot be."""
+    """Make the state of a single member in memory; DataDirError for invalid rows."""
     who = identity(founding_of(config, logger), logger)
     if len(who.members) != 1 or not who.founds:
         names = ", ".join(sorted(member.name for member in who.members))

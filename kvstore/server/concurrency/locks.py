@@ -32,7 +32,7 @@ class LockWaiter:
         )
         self.key = key  # not earlier: a failed request must not delete the key of an owner
         own_revision = entered.header.revision
-        if not entered.succeeded:  # this lease waits for the lock, or owns it, already
+        if not entered.succeeded:  # this lease already waits for the lock or owns it
             own_revision = entered.responses[0].response_range.kvs[0].create_revision
         owner = entered.responses[1].response_range.kvs
         if not owner or owner[0].create_revision == own_revision:

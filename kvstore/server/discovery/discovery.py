@@ -36,7 +36,7 @@ class RegistryError(KvstoreError):
 
 
 class DiscoveryError(ConfigError):
-    """The content of the registry is invalid, or has no place for this member."""
+    """The content of the registry is invalid, or the cluster is full."""
 
 
 class Row(NamedTuple):
@@ -62,8 +62,8 @@ class Registry(Protocol):
         """Write one key."""
         ...
 
-    def watch(self, prefix: str, revision: int, found: Callable[[Row], bool]) -> None:
-        """Call found with every key that is put below prefix from revision on, until it is True."""
+    def watch(self, prefix: str, revision: int, is_last: Callable[[Row], bool]) -> None:
+        """Call is_last with each key put below prefix from revision on, until it returns True."""
         ...
 
 
@@ -88,7 +88,7 @@ class Discovery:
     def join(self, member_id: int, contents: str) -> str:
         """Register contents under member_id; return the cluster once it is complete.
 
-        contents and the result are name=url,name=url. DiscoveryError if there is no place.
+        contents and the result are name=url,name=url. DiscoveryError if the cluster is full.
         """
         own_key = f"{self._members}/{member_id:x}"
         self._check(own_key)
@@ -96,24 +96,24 @@ class Discovery:
         self._logger.info(
             "register member itself successfully", memberKey=own_key, memberInfo=contents
         )
-        size, found, revision = self._check(own_key)
-        if len(found) < size:
-            self._wait(found, size, revision)
-        return _cluster(found, size)
+        size, members, revision = self._check(own_key)
+        if len(members) < size:
+            self._wait(members, size, revision)
+        return _cluster(members, size)
 
     def _check(self, own_key: str) -> tuple[int, list[Row], int]:
-        """Return (size, members by age, revision); DiscoveryError if there is no place."""
+        """Return (size, members by age, revision); DiscoveryError if the cluster is full."""
         size = self._retried("cluster status check", self._size)
         rows, revision = self._retried(
             "cluster status check", lambda: self._registry.list(self._members)
         )
-        found: list[Row] = []
+        members: list[Row] = []
         for row in rows:
-            self._add(found, row)
-        position = next((at for at, row in enumerate(found) if row.key == own_key), len(found))
+            self._add(members, row)
+        position = next((at for at, row in enumerate(members) if row.key == own_key), len(members))
         if position >= size:
             raise DiscoveryError(FULL_CLUSTER)
-        return size, found, revision
+        return size, members, revision
 
     def _size(self) -> int:
         row = self._registry.get(self._size_key)
@@ -124,35 +124,35 @@ class Discovery:
             raise DiscoveryError(BAD_SIZE)
         return int(text)
 
-    def _wait(self, found: list[Row], size: int, revision: int) -> None:
+    def _wait(self, members: list[Row], size: int, revision: int) -> None:
         """Watch until there are size members."""
-        counts: dict[str, object] = {"clusterSize": size, "found-peers": len(found)}
+        counts: dict[str, object] = {"clusterSize": size, "found-peers": len(members)}
         self._logger.info("waiting for peers from discovery service", **counts)
 
         def add(row: Row) -> bool:
-            self._add(found, row)
-            return len(found) >= size
+            self._add(members, row)
+            return len(members) >= size
 
         self._retried(
             "wait for peers", lambda: self._registry.watch(self._members, revision + 1, add)
         )
-        counts["found-peers"] = len(found)
+        counts["found-peers"] = len(members)
         self._logger.info("found all needed peers from discovery service", **counts)
 
-    def _add(self, found: list[Row], row: Row) -> None:
+    def _add(self, members: list[Row], row: Row) -> None:
         row = Row(row.key.strip(), row.value.strip(), row.created)
         problem = ""
         if not row.key.startswith(self._members):
             problem = "invalid peer registry key"
         elif "=" not in row.value:
             problem = "invalid peer info returned from discovery service"
-        elif any(each.key == row.key for each in found):
+        elif any(each.key == row.key for each in members):
             problem = "found duplicate peer from discovery service"
         if problem:
             self._logger.warning(problem, memberKey=row.key, memberInfo=row.value)
             return
-        found.append(row)
-        found.sort(key=lambda each: each.created)
+        members.append(row)
+        members.sort(key=lambda each: each.created)
         self._logger.info(
             "found peer from discovery service", memberKey=row.key, memberInfo=row.value
         )
@@ -176,8 +176,8 @@ class Discovery:
                 return answer
 
 
-def _cluster(found: Sequence[Row], size: int) -> str:
-    text = ",".join(row.value for row in found[:size])
+def _cluster(registered: Sequence[Row], size: int) -> str:
+    text = ",".join(row.value for row in registered[:size])
     try:
         members = read_members(text)
     except ConfigError:

@@ -56,20 +56,20 @@ def find_services(service: str, domain: str, server: str = "") -> list[Service]:
         resolver = _resolver(server)
     except dns.resolver.NoResolverConfiguration as error:
         raise DnsError(f"lookup {name}: {error}") from None
-    asked = server or f"{resolver.nameservers[0]}:{resolver.port}"
+    server_name = server or f"{resolver.nameservers[0]}:{resolver.port}"
     try:
         answer = resolver.resolve(name, SRV, lifetime=LOOKUP_S_MAX)
-        found = [Service(str(each.target), each.port, each.priority, each.weight)
+        services = [Service(str(each.target), each.port, each.priority, each.weight)
                  for each in answer]  # fmt: skip
     except (dns.resolver.NXDOMAIN, dns.resolver.NoAnswer):
-        raise DnsError(f"lookup {name} on {asked}: no such host") from None
+        raise DnsError(f"lookup {name} on {server_name}: no such host") from None
     except dns.resolver.LifetimeTimeout:
-        raise DnsError(f"lookup {name} on {asked}: i/o timeout") from None
+        raise DnsError(f"lookup {name} on {server_name}: i/o timeout") from None
     except dns.resolver.NoNameservers:
-        raise DnsError(f"lookup {name} on {asked}: server misbehaving") from None
+        raise DnsError(f"lookup {name} on {server_name}: server misbehaving") from None
     except (dns.exception.DNSException, UnicodeError) as error:
         raise DnsError(f"lookup {name}: {str(error) or type(error).__name__}") from None
-    return _in_order(found)
+    return _in_order(services)
 
 
 def _resolver(server: str) -> "Resolver":
@@ -87,12 +87,12 @@ def _resolver(server: str) -> "Resolver":
     return resolver
 
 
-def _in_order(found: Sequence[Service]) -> list[Service]:
+def _in_order(services: Sequence[Service]) -> list[Service]:
     """Return records by priority; those of one priority at random, by weight."""
     rng = random.SystemRandom()
     ordered: list[Service] = []
-    for priority in sorted({each.priority for each in found}):
-        left = [each for each in found if each.priority == priority]
+    for priority in sorted({each.priority for each in services}):
+        left = [each for each in services if each.priority == priority]
         while left:
             weights = [each.weight for each in left]
             chosen = rng.choices(left, weights if any(weights) else None)[0]

@@ -11,7 +11,7 @@ from kvstore.server.discovery.discovery import Discovery, DiscoveryError, Regist
 def discoverer(config: Config, logger: Logger) -> Callable[[int, str], str] | None:
     """Return a function that joins the cluster of --discovery-token; None without that flag.
 
-    It takes (id, name=url) and raises ConfigError if there is no place in that cluster.
+    It takes (id, name=url) and raises ConfigError if that cluster is full.
     """
     settings = config.discovery
     if not settings.endpoints:

@@ -56,15 +56,15 @@ class StoreRegistry:
         with _failures():
             self._loop.run(self._store.put(key.encode(), value.encode()))
 
-    def watch(self, prefix: str, revision: int, found: Callable[[Row], bool]) -> None:
+    def watch(self, prefix: str, revision: int, is_last: Callable[[Row], bool]) -> None:
         """See Registry."""
         key = prefix.encode()
         watch = self._loop.run(self._watch(key, revision))
         try:
             # The watch must be created in time; events may take long.
-            is_content = self._take(self._next(watch, self._timeout_s), prefix, found)
+            is_content = self._take(self._next(watch, self._timeout_s), prefix, is_last)
             while not is_content:
-                is_content = self._take(self._next(watch, None), prefix, found)
+                is_content = self._take(self._next(watch, None), prefix, is_last)
         finally:
             self._loop.run(_cancel(watch))
 
@@ -82,7 +82,7 @@ class StoreRegistry:
             except TimeoutError:
                 raise RegistryError(f"no watch within {timeout_s:g} s") from None
 
-    def _take(self, value: WatchValue, prefix: str, found: Callable[[Row], bool]) -> bool:
+    def _take(self, value: WatchValue, prefix: str, is_last: Callable[[Row], bool]) -> bool:
         if isinstance(value, Interrupted):
             raise RegistryError(value.reason)  # logged and retried
         rows: list[Row] = []
@@ -92,9 +92,9 @@ class StoreRegistry:
             rows = [_row(each.kv) for each in value.events]
         is_content = False
         for row in rows:
-            is_content = found(row) or is_content
+            is_content = is_last(row) or is_content
         if isinstance(value, Compacted) and not is_content:
-            raise RegistryError("what was watched has been compacted")
+            raise RegistryError("the watched revision has been compacted")
         return is_content
 
 
@@ -125,7 +125,7 @@ def options_of(config: DiscoveryConfig) -> ClientOptions:
             key_file=config.key_file,
             trusted_ca_file=config.trusted_ca_file,
             is_unverified=config.insecure_skip_tls_verify,
-            is_wanted=not config.insecure_transport,
+            is_enabled=not config.insecure_transport,
         ),
         dial_timeout_s=config.dial_timeout_s,
         reach_s=config.dial_timeout_s,

@@ -40,7 +40,7 @@ def cluster_by_srv(
     if faults:
         logger.warning("failed to resolve during SRV discovery", error="\n".join(faults))
     if not listed:
-        reason = "\n".join(faults) or "the SRV records name no member"
+        reason = "\n".join(faults) or "no SRV record names a member"
         raise ConfigError(f"error setting up initial cluster: {reason}")
     for each in listed:
         logger.info("got bootstrap from DNS for etcd-server", node=each)
@@ -55,7 +55,7 @@ def cluster_by_srv(
 def _one_scheme(
     config: Config, scheme: str, find: Find, resolve: Resolve, logger: Logger
 ) -> tuple[list[str], str]:
-    """Return the members one service names, and why there are none."""
+    """Return the members that one service names, and the reason if there are none."""
     service = service_name(_SERVICE, config.discovery_srv_name, scheme)
     domain = config.discovery_srv
     urls = config.initial_advertise_peer_urls

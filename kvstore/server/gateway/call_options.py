@@ -5,7 +5,7 @@
     Grpc-Timeout: 250m          → 0.25 s               (H M S m u n)
     Accept, Cookie, Origin, …   → grpcgateway-accept, … (not used here, so left out)
 
-If a name is given twice the first value counts, as in etcd. Names and values that gRPC could not
+If a name occurs twice the first value counts, as in etcd. Names and values that gRPC could not
 carry are left out.
 """
 

@@ -171,13 +171,13 @@ class _Decoder:
     # Tokens.
 
     def _read(self) -> _Token:
-        found = _TOKEN.match(self._value, self._at)
-        assert found is not None, "every part of the expression may be empty"
-        self._at = found.end()
-        raw = found.group(1)
+        matched = _TOKEN.match(self._value, self._at)
+        assert matched is not None, "every part of the expression may be empty"
+        self._at = matched.end()
+        raw = matched.group(1)
         if raw is None:  # impossible: the scanner found a complete value
             raise JsonError("proto: unexpected EOF")
-        return _Token(raw, found.start(1))
+        return _Token(raw, matched.start(1))
 
     def _take_null(self) -> bool:
         at = self._at
@@ -303,7 +303,7 @@ def _integer(text: str | None, kind: int) -> int | None:
 
 
 def _decode_base64(text: str) -> bytes | None:
-    """Decode either alphabet, padded or not; None if it is no base64."""
+    """Decode either alphabet, padded or not; None if it is not base64."""
     if "-" in text or "_" in text:
         if "+" in text or "/" in text:
             return None

@@ -192,7 +192,7 @@ class _Sender:
         self._stream = stream
         self.refused: CallRefusedError | None = None
         self.answering: asyncio.Timeout | None = None
-        """Expires when the body is refused; None: nothing is answered yet, or any more."""
+        """Expires when the body is refused; None before and after the response is sent."""
 
     async def run(self) -> None:
         """Send until the body ends; an error in it ends the stream."""
@@ -270,7 +270,7 @@ async def _as_json(response: type[Message], message: bytes) -> str:
 
 
 async def in_thread_if_large(size_bytes: int, work: Callable[[], T]) -> T:
-    """Do work on a message of this size; in a thread if it would block the loop for long."""
+    """Run work on a message of this size; in a thread if it would block the loop for long."""
     return work() if size_bytes < _LARGE_BYTES else await asyncio.to_thread(work)
 
 

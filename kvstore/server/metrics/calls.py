@@ -36,7 +36,7 @@ from kvstore.wire.rpc import METHODS, Kind
 METHOD_BITS: Final = 8
 _METHOD_MASK: Final = (1 << METHOD_BITS) - 1
 _VERSION_KEY: Final = "client-api-version"
-_VERSIONS_MAX: Final = 32  # clients name their version themselves
+_VERSIONS_MAX: Final = 32  # clients send any text as their version
 _OTHER_VERSION: Final = "other"
 _UNKNOWN_VERSION: Final = "unknown"
 _UNARY: Final = frozenset(method.id for method in METHODS if method.kind == Kind.UNARY)
@@ -57,7 +57,7 @@ Columns = tuple[
 
 
 def columns_of(inbox: Inbox) -> Columns:
-    """Return what is counted of an inbox; the node may replace its columns meanwhile."""
+    """Return the columns of an inbox that are counted; the node may replace them meanwhile."""
     return inbox.calls, inbox.opened, inbox.frames, inbox.gone, inbox.metadata
 
 
@@ -74,7 +74,7 @@ class SlowCalls:
     took_ns: int
     in_one_turn: bool  # answered in the turn they arrived in
     before: Stages  # times spent so far in each stage, when they arrived
-    request: bytes | None  # of one of these calls, where it is still known
+    request: bytes | None  # of one of these calls, if still kept
     response: bytes | None  # of the same call
     call_id: int | None = None  # of the same call
 
@@ -145,7 +145,7 @@ class CallCounters:
         return len(self._streams)
 
     def open_by_method(self, now_ns: int) -> list[OpenCalls]:
-        """Return what is open, in the order of methods."""
+        """Return the open calls and streams, in the order of methods."""
         since: dict[int, list[int]] = {}
         for slot in self._open.values():
             began_ns = self._turns[slot >> METHOD_BITS].began_ns

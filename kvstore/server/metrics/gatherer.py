@@ -30,7 +30,7 @@ class Gatherer:
     async def read(self, function: Callable[[], T], timeout_s: float) -> T:
         """Return the result of a function called between two turns; BusyError if it is not run."""
         if len(self._waiting) >= WAITING_MAX:
-            raise BusyError(f"{WAITING_MAX} reads are waiting already")
+            raise BusyError(f"too many reads are waiting, limit {WAITING_MAX}")
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting.append((function, future))
         self._wake()
@@ -38,7 +38,7 @@ class Gatherer:
             async with asyncio.timeout(timeout_s):  # wait_for loses a cancellation before 3.12
                 return await future
         except TimeoutError:
-            raise BusyError(f"the member's turn goes on for more than {timeout_s:g} s") from None
+            raise BusyError(f"the member's turn has taken more than {timeout_s:g} s") from None
 
     @property
     def is_waiting(self) -> bool:

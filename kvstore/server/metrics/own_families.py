@@ -46,15 +46,15 @@ def _written(sources: MetricSources) -> Mapping[str, Number]:
 
 FAMILIES: Final[tuple[F, ...]] = (
     F("kvstore_calls_open", _GAUGE, "Unary calls under way.", lambda r: r.calls.open_calls),
-    F("kvstore_leases", _GAUGE, "Leases that live.", lambda r: len(r.parts.state.lessor)),
+    F("kvstore_leases", _GAUGE, "Live leases.", lambda r: len(r.parts.state.lessor)),
     F("kvstore_prefix_writes_total", _COUNTER, "Keys written by prefix, estimated from samples, of the most frequent prefixes.", _written),
-    F("kvstore_raft_match_index", _GAUGE, "Up to which index each member is known to have the log; on the leader.", lambda r: _progress(r, "match")),
-    F("kvstore_raft_inflight_appends", _GAUGE, "Appends on their way to each member; on the leader.", lambda r: _progress(r, "inflight")),
+    F("kvstore_raft_match_index", _GAUGE, "Highest index that each member is known to have replicated; on the leader.", lambda r: _progress(r, "match")),
+    F("kvstore_raft_inflight_appends", _GAUGE, "Appends in flight to each member; on the leader.", lambda r: _progress(r, "inflight")),
     F("kvstore_raft_last_index", _GAUGE, "The last index of the log.", lambda r: r.parts.raft.last_index),
     F("kvstore_raft_term", _GAUGE, "Raft's term.", lambda r: r.parts.raft.term),
     F("kvstore_slow_requests_total", _COUNTER, "Requests that took longer than --warning-unary-request-duration.", lambda r: r.observer.slow_requests),
     F("kvstore_stage_seconds_total", _COUNTER, "Time spent in each stage of the turn.", _stages),
     F("kvstore_streams_open", _GAUGE, "Streams of the client port.", lambda r: r.calls.open_streams),
     F("kvstore_watch_held_streams", _GAUGE, "Watch streams whose client does not read.", lambda r: r.parts.state.hub.stats().paused_streams),
-    F("kvstore_watch_unsent_bytes", _GAUGE, "Bytes of watch streams that wait to be sent.", lambda r: r.parts.state.hub.stats().unsent_bytes),
+    F("kvstore_watch_unsent_bytes", _GAUGE, "Bytes of watch streams waiting to be sent.", lambda r: r.parts.state.hub.stats().unsent_bytes),
 )  # fmt: skip

@@ -41,7 +41,7 @@ PeerOf = Callable[[int], str | None]  # call id → the client's address
 
 @dataclass(slots=True, frozen=True)
 class SlowRequest:
-    """One row of the status page."""
+    """A slow request, as a row of the status page."""
 
     at_ms: int  # Unix time
     method: str

@@ -5,7 +5,7 @@
     OPTIONS anything                                   → 200, empty
     /v3beta/…                                          → /v3/…
 
-Which hosts and origins are served is `browsers`' affair. A response has the CORS headers if --cors
+`browsers` decides which hosts and origins are served. A response has the CORS headers if --cors
 names the origin.
 """
 
@@ -36,7 +36,7 @@ To fix this, choose one of the following options:
 This requirement has been added to help prevent "DNS Rebinding" attacks (CVE-2018-5702).
 """
 _FOREIGN_ORIGIN: Final = (
-    "requests of web pages of {origin} are refused: --cors does not name this origin"
+    "requests from web pages of {origin} are refused: --cors does not name this origin"
 )
 _NAMED_CERTIFICATE: Final = (
     "CommonName of client sending a request against gateway will be ignored and not used as "
@@ -57,7 +57,7 @@ class Access:
     ) -> None:
         """Guard handler.
 
-        is_common_name_refused tells whether the gateway refuses client certificates with a common
+        is_common_name_refused returns whether the gateway refuses client certificates with a common
         name: with authentication on, gRPC takes that name as the user, and the gateway does not.
         """
         self._handler = handler
@@ -85,7 +85,7 @@ class Access:
             await plain_error(respond, 400, _NAMED_CERTIFICATE)
             return
         if refused := self._rules.refused_origin(request, host):
-            self._logger.warning("rejecting an HTTP request of a web page", origin=refused)
+            self._logger.warning("rejecting an HTTP request from a web page", origin=refused)
             await plain_error(respond, 403, _FOREIGN_ORIGIN.format(origin=quote(refused)))
             return
         headers = self._cors(request)

@@ -1,4 +1,4 @@
-"""What a browser may ask for: the checks of `Host`, `Origin` and `Sec-Fetch-Site`.
+"""The checks of `Host`, `Origin` and `Sec-Fetch-Site` in requests of browsers.
 
     --host-whitelist not given, listening on loopback only
         Host: localhost:2379 · 127.0.0.1:2379 · an own listen or advertised host    → served
@@ -8,8 +8,8 @@
         Origin: http://evil.example, Origin: null                                   → 403
 
 A browser sends `Origin` with every POST, every WebSocket and every request whose answer a page of
-another origin could read. `--cors=*` and `--host-whitelist=*` have etcd's meaning if given:
-everybody. TLS needs no check of `Host`, because no other host has the certificate; a unix socket
+another origin could read. `--cors=*` and `--host-whitelist=*` have etcd's meaning if set:
+all. TLS needs no check of `Host`, because no other host has the certificate; a unix socket
 needs none, because no browser can open it.
 
 Nothing is answered here; `access` does that.
@@ -49,7 +49,7 @@ class BrowserRules:
         self._is_on_loopback = all(map(_is_loopback, listening))
 
     def is_host_served(self, request: PageRequest, name: str) -> bool:
-        """Tell whether a plaintext request may name a host (without its port)."""
+        """Return whether a plaintext request may name a host (without its port)."""
         if self._hosts:
             return ALL in self._hosts or name in self._hosts
         if not self._is_on_loopback or not request.remote_ip or not name:
@@ -80,9 +80,9 @@ class BrowserRules:
         return origin if origin in self._origins else ""
 
     def _is_same_origin(self, request: PageRequest, origin: str, host: str) -> bool:
-        """Tell whether a page that this server sent asks.
+        """Return whether the request is of a page that this server sent.
 
-        A name that is not known as this server's may belong to an attacker who pointed it here.
+        A name that is not one of this server's may belong to an attacker who pointed it here.
         """
         scheme = "https" if request.is_tls else "http"
         if origin.lower() != f"{scheme}://{request.host}".lower():

@@ -43,9 +43,9 @@ def listen(
         raise ConfigError(f"{url}: {_TLS_MISSING}")
     bound = _listening_socket(url, address, reuse_port=reuse_port)
     is_unix = isinstance(address, UnixAddress)
-    shown = url if is_unix else bound_url(url, bound.getsockname()[1])
+    served_url = url if is_unix else bound_url(url, bound.getsockname()[1])
     if not address.secure:
-        return H1Server(bound, handler, logger), shown
+        return H1Server(bound, handler, logger), served_url
 
     def admitted(certificate: Mapping[str, object], remote: str) -> str:
         # A client of a unix socket has no address that its certificate could name.
@@ -60,7 +60,7 @@ def listen(
     except PeerTlsError as error:
         bound.close()
         raise ConfigError(f"cannot listen on TLS for {url}: {error}") from None
-    return H1Server(bound, handler, logger, make_context=contexts.make, admit=admitted), shown
+    return H1Server(bound, handler, logger, make_context=contexts.make, admit=admitted), served_url
 
 
 class _Contexts:
@@ -76,7 +76,7 @@ class _Contexts:
         try:
             self._last = server_context(self._tls)
         except PeerTlsError as error:
-            self._logger.warning("the last good certificate is served", error=str(error))
+            self._logger.warning("serving the last usable certificate", error=str(error))
         return self._last
 
 

@@ -1,9 +1,9 @@
-"""A page of a member that is asked for within the process, without a socket.
+"""Requests for a member's pages within the process, without a socket.
 
     answer = await ask(router.serve, "GET", "/metrics")
     answer.status, answer.headers, answer.body
 
-Nothing is checked here: who may see the page is the caller's to decide.
+Nothing is checked here: the caller decides who may see the page.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from kvstore.http.exchange import PageHandler, PageRequest, UpgradedConnection
 
 
 class PageAnswer(NamedTuple):
-    """What a page answered."""
+    """The response of a page."""
 
     status: int
     headers: HttpHeaders
@@ -21,7 +21,7 @@ class PageAnswer(NamedTuple):
 
 
 async def ask(handler: PageHandler, method: str, path: str) -> PageAnswer:
-    """Ask a page that has no request body and no upgrade; path: with its query."""
+    """Request a page that needs no body and no upgrade; path: with its query."""
     kept = _BufferedResponder()
     await handler(PageRequest(method, path, []), kept)
     return PageAnswer(kept.status, kept.headers, bytes(kept.body))
@@ -49,4 +49,4 @@ class _BufferedResponder:
         pass
 
     async def upgrade(self, headers: HttpHeaders) -> UpgradedConnection:
-        raise NotImplementedError("pages within the process are not upgraded")
+        raise NotImplementedError("requests within the process cannot be upgraded")

@@ -44,12 +44,12 @@ _UNSUPPORTED: Final = {
     "threadcreate": "this server has no profile of thread creation",
 }
 _OFFERED: Final = {
-    "allocs": "What the allocator counts.",
+    "allocs": "Counters of the allocator.",
     "cmdline": "The command line invocation of the current program",
     "goroutine": "Stack traces of all current threads",
-    "heap": "What the garbage collector and the allocator count.",
+    "heap": "Counters of the garbage collector and the allocator.",
     "profile": "CPU profile. You can specify the duration in the seconds GET parameter.",
-    "symbol": "Maps nothing: the profiles name their functions themselves.",
+    "symbol": "Resolves no symbols: profiles contain the names of functions.",
 }
 
 

@@ -87,7 +87,7 @@ class DatabaseFiles:
             yield DatabaseImport(child)
 
     def stop(self) -> None:
-        """End the running processes; start no other."""
+        """End the running processes, and start no others."""
         with self._lock:
             self._is_stopping = True
             running = list(self._running)
@@ -153,7 +153,7 @@ class _Child:
         self._timer.start()
 
     def kill(self) -> None:
-        """Kill it, from any thread; whoever waits for it gets an error."""
+        """Kill it, from any thread; its waiter gets an error."""
         self._process.kill()
 
     def end(self) -> None:
@@ -187,7 +187,7 @@ class _Child:
         try:
             return snapshot_of(self._read(length))
         except WireError as error:
-            text = f"{self._doing}: it names no position: {error}"
+            text = f"{self._doing}: no position was reported: {error}"
             raise SnapshotError(text) from error
 
     def read_file(self, file: FileIO) -> Iterator[bytes]:
@@ -230,7 +230,7 @@ class _Child:
             piece = _pipe(self._process.stdout).read(size_bytes - len(data))
             if not piece:
                 self.check()
-                raise SnapshotError(f"{self._doing}: it ended without a report")
+                raise SnapshotError(f"{self._doing}: the process ended without a report")
             data += piece
         return data
 

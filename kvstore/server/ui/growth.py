@@ -1,6 +1,6 @@
-"""How the database grows, and when it is full if it goes on like that.
+"""Growth of the database, and a forecast of when it reaches its quota.
 
-    growth.add(now_ms, in_use_bytes)       once a minute; more often is left out
+    growth.add(now_ms, in_use_bytes)       once a minute; more frequent samples are dropped
     growth.forecast(quota_bytes)           None for the first ten minutes
 
 The forecast is the straight line through the samples of up to two days (least squares), so that
@@ -20,7 +20,7 @@ _DAY_MS: Final = 24 * 3600 * 1000
 
 
 class Sample(NamedTuple):
-    """Used pages at one moment."""
+    """The size of the used pages at one moment."""
 
     at_ms: int
     """Monotonic."""
@@ -28,13 +28,13 @@ class Sample(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """What comes if the database grows as it did."""
+    """A forecast from the growth so far."""
 
     span_s: float
-    """How long it was watched."""
+    """The time between the first and the last sample."""
     bytes_per_day: int
     full_in_s: float | None
-    """Until the quota is used up; None: it is not, or there is none."""
+    """The time until the quota is used up; None: it will not be, or there is no quota."""
 
 
 class Growth:
@@ -49,7 +49,7 @@ class Growth:
             self._samples.append(Sample(at_ms, in_use_bytes))
 
     def forecast(self, quota_bytes: int) -> Forecast | None:
-        """Return what comes; quota_bytes: 0 if there is none. None: it is too early to say."""
+        """Return a forecast, None if there are too few samples; quota_bytes 0: no quota."""
         samples = self._samples
         if not samples or samples[-1].at_ms - samples[0].at_ms < SPAN_MIN_MS:
             return None
@@ -61,7 +61,7 @@ class Growth:
         span_s = (samples[-1].at_ms - samples[0].at_ms) / 1000
         return Forecast(span_s, round(slope * _DAY_MS), full_in_s)
 
-    def shown(self) -> list[tuple[float, int]]:
+    def graph_points(self) -> list[tuple[float, int]]:
         """Return up to SHOWN_MAX samples for a graph: seconds before the last one, bytes."""
         samples = list(self._samples)
         step = -(-len(samples) // SHOWN_MAX) or 1

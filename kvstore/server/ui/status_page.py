@@ -29,7 +29,7 @@ PATH: Final = "/ui"
 DATA_PATH: Final = "/ui/data"
 SIZES_EVERY_S: Final = 5.0
 _TIMEOUT_S: Final = 2.0
-_QUICK_SAMPLES: Final = 5  # so that the first rates are there soon
+_QUICK_SAMPLES: Final = 5  # so that the first rates appear soon
 _QUICK_INTERVAL_S: Final = 1.0
 _SLOW_SHOWN: Final = 50
 _PAGE: Final = Path(__file__).with_name("page.html").read_bytes()
@@ -147,7 +147,7 @@ class StatusPage:
         }
         forecast = history.growth.forecast(data["db"]["quota"])
         data["growth"] = {
-            "samples": history.growth.shown(),
+            "samples": history.growth.graph_points(),
             "forecast": None if forecast is None else forecast._asdict(),
         }
         data["sync_ms"] = history.sync_ms(sources.disk.wal.sync_seconds.bounds)

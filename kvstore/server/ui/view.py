@@ -82,7 +82,7 @@ def _member(sources: MetricSources, member: Member) -> Json:
     parts = sources.parts
     raft = parts.raft
     is_self = member.id == parts.member_id
-    shown: Json = {
+    row: Json = {
         "id": f"{member.id:x}",
         "name": member.name,
         "peer_urls": list(member.peer_urls),
@@ -93,15 +93,15 @@ def _member(sources: MetricSources, member: Member) -> Json:
     }
     progress = raft.status().progress.get(member.id)
     if progress is not None:
-        shown["match"] = progress.match
-        shown["behind"] = max(raft.last_index - progress.match, 0)
-        shown["state"] = ProgressKind(progress.kind).name.lower()
-        shown["inflight"] = progress.inflight
+        row["match"] = progress.match
+        row["behind"] = max(raft.last_index - progress.match, 0)
+        row["state"] = ProgressKind(progress.kind).name.lower()
+        row["inflight"] = progress.inflight
     peer = sources.peers().get(member.id)
     if peer is not None:
-        shown["active"] = bool(peer.active)
-        shown["rtt_ms"] = round(peer.smoothed_rtt_s * 1000, 3)
-    return shown
+        row["active"] = bool(peer.active)
+        row["rtt_ms"] = round(peer.smoothed_rtt_s * 1000, 3)
+    return row
 
 
 def _watches(sources: MetricSources) -> Json:

@@ -147,7 +147,7 @@ def leaves(rows: Iterable[AnyRow]) -> Iterator[Leaf]:
 
 
 def _is_full(used: int, size: int) -> bool:
-    """Tell whether a row that makes the leaf exceed its page begins a new leaf."""
+    """Return whether a row that makes the leaf exceed its page begins a new leaf."""
     if size < _LARGE_BYTES or used + size > LEAF_BYTES_MAX:
         return True
     return -used % PAGE_SIZE * _EMPTY_SHARE_MAX <= used

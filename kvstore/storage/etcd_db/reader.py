@@ -59,12 +59,12 @@ _ANY: Final[_Bounds] = (b"", None)
 
 
 class Arrival(Protocol):
-    """How much is written of a file that is still being written, from front to end."""
+    """The progress of a file that is still being written, from front to end."""
 
     def wait(self, size_bytes: int) -> int:
         """Return how many bytes are written, once that is size_bytes or the file is complete.
 
-        KvstoreError or OSError if the rest will not come.
+        KvstoreError or OSError if the rest will not be written.
         """
         ...
 
@@ -87,7 +87,7 @@ class EtcdDbReader:
         self._path = path
         self._arrival = arrival
         self._arrived_bytes = 0
-        self._ahead = b""  # what was read last, from _ahead_at on
+        self._ahead = b""  # the last bytes read, from _ahead_at on
         self._ahead_at = 0
         self._read_end = 0
         self._file = FileIO(path, "rb")
@@ -202,7 +202,7 @@ class EtcdDbReader:
             if isinstance(second, Meta) and second.page_size == size:
                 return second
         return (
-            second if isinstance(second, str) else f"page size {second.page_size} at another place"
+            second if isinstance(second, str) else f"page size {second.page_size} at another offset"
         )
 
     def _check_freelist(self) -> None:
@@ -327,7 +327,7 @@ class EtcdDbReader:
             raise self._corrupt(page_id, at, text)
         for claimed in range(page_id, end):
             if seen[claimed] or self._owner[claimed] not in (0, owner):
-                raise self._corrupt(claimed, claimed * page_size, "page is met twice")
+                raise self._corrupt(claimed, claimed * page_size, "page is reached twice")
             seen[claimed] = 1
             self._owner[claimed] = owner
         table_end = HEADER_SIZE + ELEMENT_SIZE * count
@@ -378,7 +378,7 @@ class EtcdDbReader:
         return data
 
     def _read_ahead(self, page_id: int, at: int, size: int) -> bytes:
-        """Read from the file; more than was asked for, if it follows the last read."""
+        """Read from the file; more than requested, if it follows the last read."""
         read_bytes = size
         if 0 <= at - self._read_end < PAGE_SIZE_MIN:
             available = AHEAD_BYTES if self._arrival is None else self._arrived_bytes - at

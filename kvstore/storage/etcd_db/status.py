@@ -86,7 +86,7 @@ class _KeyCount:
         """Count the next record."""
         revision, value = row
         if not _REVISION_SIZE <= len(revision) <= _TOMBSTONE_SIZE:
-            raise CorruptionError(f"{self._path}: bucket key: {revision.hex()} is no revision")
+            raise CorruptionError(f"{self._path}: bucket key: {revision.hex()} is not a revision")
         self.revision = int.from_bytes(revision[:8])
         key = self._user_key(revision, value)
         if len(revision) == _TOMBSTONE_SIZE:
@@ -104,6 +104,6 @@ class _KeyCount:
                     return field
         except WireError as error:
             raise CorruptionError(
-                f"{self._path}: bucket key: record {revision.hex()} is no KeyValue: {error}"
+                f"{self._path}: bucket key: record {revision.hex()} is not a KeyValue: {error}"
             ) from error
         return b""

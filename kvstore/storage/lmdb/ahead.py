@@ -8,7 +8,7 @@ disk is full, also by the next process, and compactions have pages to write to. 
 extended after a commit that took more than STEP_BYTES of it. When that fails, at least
 AHEAD_BYTES - STEP_BYTES are left, and the caller stops taking writes.
 
-Where the file system cannot reserve blocks, the space that is free now stands for them.
+Where the file system cannot reserve blocks, the current free space counts instead.
 """
 
 import os
@@ -28,26 +28,26 @@ class AheadBlocks:
     """The reserve of one data.mdb."""
 
     def __init__(self, data_path: Path) -> None:
-        """Reserve nothing yet."""
+        """Create the reserve, empty."""
         self._path = data_path
         self._reserved_bytes = 0  # from the start of the file
         self._is_refused = False  # whether the file system cannot reserve blocks
-        self.shortage = ""  # why the reserve is not complete; empty: it is
+        self.shortage = ""  # why the reserve is incomplete; empty if it is complete
 
     def is_due(self, used_bytes: int) -> bool:
-        """Tell whether the reserve is to be extended."""
+        """Return whether the reserve is to be extended."""
         return self._reserved_bytes - used_bytes < AHEAD_BYTES - STEP_BYTES
 
     def extend(self, used_bytes: int) -> None:
-        """Reserve up to AHEAD_BYTES beyond used_bytes, or say in `shortage` why not."""
-        wanted_bytes = used_bytes + AHEAD_BYTES
+        """Reserve up to AHEAD_BYTES beyond used_bytes; `shortage` has the reason of a failure."""
+        desired_bytes = used_bytes + AHEAD_BYTES
         try:
-            self._reserve(wanted_bytes)
+            self._reserve(desired_bytes)
         except OSError as error:
             has_bytes = free_bytes(self._path)
             self._is_refused = is_refused(error)
             if not self._is_refused or has_bytes < AHEAD_BYTES:
-                self._reserve_less(wanted_bytes)
+                self._reserve_less(desired_bytes)
                 self.shortage = (
                     f"cannot reserve {AHEAD_BYTES} bytes beyond the {used_bytes} in use of "
                     f"{self._path}: {error.strerror} ({has_bytes} bytes are free)"
@@ -56,7 +56,7 @@ class AheadBlocks:
         self.shortage = ""
 
     def room_bytes(self, used_bytes: int) -> int:
-        """Return how many bytes beyond used_bytes are reserved, or stand for that."""
+        """Return how many bytes beyond used_bytes are reserved, or free if none can be reserved."""
         if self._is_refused:
             return free_bytes(self._path)
         return max(self._reserved_bytes - used_bytes, 0)
@@ -68,10 +68,10 @@ class AheadBlocks:
         self._reserved_bytes = used_bytes
         self._reserve(used_bytes + STEP_BYTES)
 
-    def _reserve_less(self, wanted_bytes: int) -> None:
-        """Reserve as many steps of what was wanted as there is space for."""
-        size_bytes = wanted_bytes - STEP_BYTES
-        while size_bytes > max(self._reserved_bytes, wanted_bytes - AHEAD_BYTES):
+    def _reserve_less(self, desired_bytes: int) -> None:
+        """Reserve as many steps as there is space for."""
+        size_bytes = desired_bytes - STEP_BYTES
+        while size_bytes > max(self._reserved_bytes, desired_bytes - AHEAD_BYTES):
             with suppress(OSError):
                 self._reserve(size_bytes)
                 return

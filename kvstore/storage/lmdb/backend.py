@@ -1,11 +1,11 @@
-"""The state of one member on disk, and how another state takes its place.
+"""The state of one member on disk, and how another state replaces it.
 
     <directory>/lmdb/   one environment, ten named tables = BUCKETS (see `tables`)
 
 Open the backend in the thread that runs the turn. During a defragmentation two more threads touch
 the environment: one reads a snapshot of it, one writes the copy (see `defragment`). The swap of
 directories is described in `files`. Other processes read a commit with `readers.open_reader`; one
-that falls behind is listed by `readers()`, and whoever started it must end it.
+that falls behind is listed by `readers()`, and must be ended by its starter.
 
 Neither the environment nor the lock survives fork() without exec(): spawn instead.
 """
@@ -106,12 +106,12 @@ class LmdbBackend(LmdbTables):
     # Space that is kept back (see `ahead`).
 
     def keep_ahead(self) -> None:
-        """Keep space reserved beyond the used pages from now on; make_room tells of failures."""
+        """Keep space reserved beyond the used pages from now on; make_room reports failures."""
         self._ahead = AheadBlocks(self._files.live / "data.mdb")
         self._ahead.extend(self._used_bytes)
 
     def make_room(self) -> str:
-        """Try once more to reserve what is missing; return what still is, empty if nothing is."""
+        """Try again to reserve the missing space; return the shortage as a text, empty if none."""
         ahead = self._ahead
         if ahead is None:
             return ""
@@ -135,12 +135,12 @@ class LmdbBackend(LmdbTables):
         return self._ahead.room_bytes(self._used_bytes) + max(free_pages_bytes, 0)
 
     def _extend_ahead(self, ahead: AheadBlocks) -> None:
-        if self._defragmentation is None:  # its copy may have been given what is missing
+        if self._defragmentation is None:  # its copy may occupy the missing space
             ahead.extend(self._used_bytes)
 
     @override
     def commit(self) -> None:
-        """Make everything written so far durable, then reserve what that took of the reserve."""
+        """Make everything written so far durable, then fill up the reserve again."""
         super().commit()
         ahead = self._ahead
         if ahead is not None and ahead.is_due(self._used_bytes) and not ahead.shortage:
@@ -151,7 +151,7 @@ class LmdbBackend(LmdbTables):
     def readers(self) -> list[ReaderSlot]:
         """Return the readers of other processes, the one furthest behind first.
 
-        A reader keeps pages from being reused. Whoever started one ends it when it takes too long;
+        A reader keeps pages from being reused. Its starter ends it when it takes too long;
         its slot is freed by the next check.
         """
         slots = parse_readers(self._env.readers(), self._env.info()["last_txnid"])
@@ -166,7 +166,7 @@ class LmdbBackend(LmdbTables):
     # Defragmentation.
 
     def defragmenting(self) -> bool:
-        """Tell whether step_defragment has something to do."""
+        """Return whether step_defragment has something to do."""
         return self._defragmentation is not None
 
     def start_defragment(self) -> None:
@@ -233,7 +233,7 @@ class LmdbBackend(LmdbTables):
         self._map_is_pinned = False
 
     def _swap(self, tables: LmdbTables) -> None:
-        """Commit, put the new directory in the old one's place, go on with it."""
+        """Commit, replace the old directory by the new one, and continue with it."""
         self.commit()
         old, _ = self.release()
         try:
@@ -249,7 +249,7 @@ class LmdbBackend(LmdbTables):
         self._removal = BackgroundCall(lambda: self._remove_old(old), "defragment-remove")
 
     def _adopt(self, tables: LmdbTables) -> None:
-        """Go on with the environment of tables, whose directory is the live one now."""
+        """Continue with the environment of tables, whose directory is the live one now."""
         self._env, self._dbs = tables.release()
         self._use_sums()
         self._begin()
@@ -307,7 +307,7 @@ class LmdbBackend(LmdbTables):
     def _check_room(self, needed_bytes: int) -> None:
         """Raise DefragmentError if a copy of so many bytes does not fit.
 
-        Where it fits only into the space that is kept back, most of that is given up for it.
+        Where it fits only into the space that is kept back, most of that is released for it.
         """
         has_bytes = free_bytes(self._files.directory)
         if needed_bytes > has_bytes and self._ahead is not None:
@@ -336,13 +336,13 @@ class LmdbBackend(LmdbTables):
             # Opened before the rename: an open environment survives it.
             tables = LmdbTables(path, self._map_size_bytes)
         except ComponentError as error:
-            self._failed = StorageFatalError(f"{path} cannot take the state's place: {error}")
+            self._failed = StorageFatalError(f"{path} cannot replace the state: {error}")
             raise self._failed from error
         old, _ = self.release()
         try:
             self._files.swap(path)
         except (OSError, StorageFatalError) as error:
-            self._failed = StorageFatalError(f"{path} cannot take the state's place: {error}")
+            self._failed = StorageFatalError(f"{path} cannot replace the state: {error}")
             raise self._failed from error
         self._adopt(tables)
         self._removal = BackgroundCall(lambda: self._remove_old(old), "received-remove")
@@ -378,4 +378,4 @@ class LmdbBackend(LmdbTables):
         if self._failed is not None:
             return self._failed
         self._end_defragmentation()
-        return DefragmentError(f"given up, the old file stays in use: {cause}")
+        return DefragmentError(f"defragmentation abandoned, the old file stays in use: {cause}")

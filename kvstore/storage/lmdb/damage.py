@@ -1,4 +1,4 @@
-"""What is said of a damaged row: the file, the page if it can be found, the row, the way out.
+"""The error about a damaged row: the file, the page if it can be found, the row, the remedy.
 
 The page is searched for in the file itself, since LMDB does not say where a row is. That reads the
 whole file in the worst case; the process ends anyway.
@@ -14,7 +14,7 @@ from kvstore.mvcc.revision import parse_revision_key
 
 PAGE_BYTES: Final = 4096
 _OVERFLOW_HEAD_BYTES: Final = 16  # of a page that begins a value which needs pages of its own
-_HINT: Final = "a member of a cluster gets sound data from the others by --rebuild-from-peers"
+_HINT: Final = "a member of a cluster gets intact data from the others by --rebuild-from-peers"
 
 
 def damaged_row(data_path: Path, table: Table, key: bytes, stored: bytes) -> CorruptionError:
@@ -23,7 +23,7 @@ def damaged_row(data_path: Path, table: Table, key: bytes, stored: bytes) -> Cor
     where = "page unknown" if page is None else f"page {page}"
     return CorruptionError(
         f"{data_path}: {where}: table {BUCKETS[table].decode()}: {_name(table, key)}: its checksum "
-        f"does not match the {len(stored)} bytes that are stored: they are damaged; {_HINT}"
+        f"does not match the {len(stored)} stored bytes: they are damaged; {_HINT}"
     )
 
 
@@ -43,13 +43,13 @@ def page_of(data_path: Path, key: bytes, stored: bytes) -> int | None:
         with data_path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
             at = data.find(key + stored)  # in a leaf the value follows the key
             while at < 0:
-                found = data.find(stored, -at)
-                if found < 0:
+                position = data.find(stored, -at)
+                if position < 0:
                     return None
-                if found % PAGE_BYTES == _OVERFLOW_HEAD_BYTES:
-                    at = found
+                if position % PAGE_BYTES == _OVERFLOW_HEAD_BYTES:
+                    at = position
                 else:
-                    at = -(found + 1)
+                    at = -(position + 1)
     except (OSError, ValueError):
         return None
     return at // PAGE_BYTES

@@ -63,7 +63,7 @@ class Defragmentation(Generic[Tables]):
         self._start()
 
     def reading(self) -> bool:
-        """Tell whether the source may still be running."""
+        """Return whether the source may still be running."""
         return self._copy is not None
 
     def background_work(self) -> BackgroundCall | FileCopy | None:

@@ -33,7 +33,7 @@ DAMAGE_ERRORS: Final = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.Invali
 
 
 def open_environment(path: Path, map_size_bytes: int, *, sync: bool) -> lmdb.Environment:
-    """Open or make the environment at path; CorruptionError if it is no LMDB file, DataDirError."""
+    """Open or make the environment at path; CorruptionError if it is not LMDB, DataDirError."""
     data_path = path / "data.mdb"
     try:
         env = lmdb.open(
@@ -89,7 +89,7 @@ def open_tables(env: lmdb.Environment, path: Path) -> "list[lmdb._Database]":
 
 
 def has_checksums(txn: "lmdb.Transaction[Any]", path: Path) -> bool:
-    """Tell whether the rows have checksums; CorruptionError for a mark that cannot be read."""
+    """Return whether the rows have checksums; CorruptionError for a mark that cannot be read."""
     mark = txn.get(SUMS_KEY)
     if mark is not None and bytes(mark) != SUMS_KIND:
         raise CorruptionError(
@@ -128,5 +128,5 @@ def _check_format(record: bytes, path: Path, *, has_sums: bool) -> None:
     if has_sums != (version >= FORMAT_WITH_SUMS):
         raise CorruptionError(
             f"{path / 'data.mdb'}: its format is {version}, and the mark of checksums "
-            f"{'is there' if has_sums else 'is missing'}: one of them is damaged"
+            f"{'exists' if has_sums else 'is missing'}: one of them is damaged"
         )

@@ -28,7 +28,7 @@ class BackgroundCall:
         self._thread.start()
 
     def running(self) -> bool:
-        """Tell whether the call has not returned yet."""
+        """Return whether the call has not returned yet."""
         return self._thread.is_alive()
 
     def error(self) -> Exception | None:
@@ -60,7 +60,7 @@ class FileCopy:
         self._writer = BackgroundCall(self._run_writer, "defragment-write")
 
     def running(self) -> bool:
-        """Tell whether the copy is still under way."""
+        """Return whether the copy is still under way."""
         return self._reader.running() or self._writer.running()
 
     def error(self) -> Exception | None:

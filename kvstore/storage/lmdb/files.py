@@ -19,8 +19,8 @@ wherever the swap was interrupted:
     lmdb.old, lmdb.defrag, no lmdb    between the renames    moves lmdb.old back, removes the copy
     lmdb, lmdb.old                    after the renames      removes lmdb.old
 
-A received state replaces the current one by the same swap. Whether it is to be used is decided by
-the log, not by `recover`: the boot asks for it again.
+A received state replaces the current one by the same swap. The log
+decides whether it is used, not `recover`: the start requests it again.
 
 This module does not look inside the files.
 """
@@ -132,7 +132,7 @@ class LmdbFiles:
 
 
 def free_bytes(path: Path) -> int:
-    """Return how much an unprivileged process can still write at a path, 0 if it is missing."""
+    """Return how many bytes an unprivileged process can still write at a path; 0 if missing."""
     try:
         status = os.statvfs(path)
     except FileNotFoundError:

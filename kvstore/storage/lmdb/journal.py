@@ -1,9 +1,9 @@
-"""Where a state changed since a copy of it was begun, and how the copy catches up.
+"""The rows of a state that changed since a copy of it was begun, and how the copy catches up.
 
     touch · append · clear  ──►  journal  ──►  catch_up(original, copy), a bounded part at a time
 
-Invariant: an entry of the journal never says what changed, only *where*. Catching up makes the copy
-equal to the original at that place, as the original is now. Entries may therefore be repeated,
+Invariant: an entry of the journal has only the *key* of a change. Catching up makes the copy equal
+to the original at that key, as the original is now. Entries may therefore be repeated,
 merged and applied in any order, and it does not matter at which commit after the journal's start
 the copy was made. When the journal is empty both hold the same rows.
 
@@ -36,7 +36,7 @@ class Rows(Protocol):
 
 
 class Journal:
-    """Where the original changed since the copy was started."""
+    """The rows of the original that changed since the copy was started."""
 
     def __init__(self, keys_max: int) -> None:
         self._keys: list[dict[bytes, None]] = [{} for _ in Table]
@@ -74,7 +74,7 @@ class Journal:
         self._cleared.add(table)
 
     def overflowed(self) -> bool:
-        """Tell whether more single keys changed than the journal may hold."""
+        """Return whether more single keys changed than the journal may hold."""
         return self._keys_count + self._draining_count > self._keys_max
 
     def skip_step(self) -> None:
@@ -139,7 +139,7 @@ class _Budget:
         self._bytes = STEP_BYTES * max(1, rows // STEP_ROWS)
 
     def spend(self, rows: int, size_bytes: int) -> bool:
-        """Subtract what was copied; tell whether the budget is used up."""
+        """Subtract what was copied; return whether the budget is used up."""
         self._rows -= rows
         self._bytes -= size_bytes
         return self._rows <= 0 or self._bytes <= 0

@@ -95,7 +95,7 @@ class ReadSnapshot:
     ) -> "Iterator[tuple[memoryview, memoryview]]":
         """Yield all rows as views into the map, valid while this snapshot is open.
 
-        A value whose length is all that is asked for is not read if check is False. For a snapshot
+        With check=False a value is not read if only its length is used. For a snapshot
         opened with views.
         """
         try:

@@ -133,18 +133,18 @@ class LmdbTables:
 
     def _stored(self, table: Table, keys: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
         """Return keys and what is stored of them, checksums included."""
-        known: list[bytes] = keys if isinstance(keys, list) else list(keys)
+        key_list: list[bytes] = keys if isinstance(keys, list) else list(keys)
         get, db = self._get, self._dbs[table]
         try:
-            stored = [get(key, None, db) for key in known]
+            stored = [get(key, None, db) for key in key_list]
         except lmdb.BadValsizeError:  # an empty key
-            stored = [get(key, None, db) if key else None for key in known]
+            stored = [get(key, None, db) if key else None for key in key_list]
         except lmdb.Error as error:
             raise self._fatal("read", error) from error
         if None in stored:
-            missing = known[stored.index(None)]
-            raise CorruptionError(f"{self._path}: {BUCKETS[table].decode()} lacks row {missing!r}")
-        return known, stored  # type: ignore[return-value]  # None was excluded, without a copy
+            missing = key_list[stored.index(None)]
+            raise CorruptionError(f"{self._path}: {BUCKETS[table].decode()} has no row {missing!r}")
+        return key_list, stored  # type: ignore[return-value]  # None was excluded, without a copy
 
     def scan(self, table: Table, start: bytes, end: bytes | None, limit: int) -> list[Row]:
         """Return up to limit rows with start <= key < end (end None: no bound), ascending."""
@@ -216,18 +216,18 @@ class LmdbTables:
             raise ValueError(f"row {added} of {len(batch)} is not after all rows of {table.name}")
 
     def delete(self, table: Table, key: bytes) -> bool:
-        """Remove key; tell whether it was there."""
+        """Remove key; return whether it was there."""
         try:
-            found = self._delete(key, b"", self._dbs[table])
+            existed = self._delete(key, b"", self._dbs[table])
         except lmdb.BadValsizeError:
             return False
         except lmdb.Error as error:
             raise self._fatal("write", error) from error
-        if found:
+        if existed:
             self._pending_ops += 1
             if self._journal is not None:
                 self._journal.touch(table, key)
-        return found
+        return existed
 
     def delete_many(self, table: Table, keys: Iterable[bytes]) -> None:
         """Remove keys; missing ones are ignored."""
@@ -332,7 +332,7 @@ class LmdbTables:
         return pages_ever * page_bytes
 
     def _refusal(self) -> KvstoreError:
-        return StorageFatalError(f"nothing more is accepted after: {self._failed}")
+        return StorageFatalError(f"no call is accepted after a failure: {self._failed}")
 
     def _fatal(self, doing: str, error: lmdb.Error) -> KvstoreError:
         """Refuse every further call; return the error that says why."""
@@ -353,7 +353,7 @@ class LmdbTables:
 
 
 def _rows_before(rows: Iterator[Row], end: bytes, limit: int) -> list[Row]:
-    """Take up to limit rows with key < end, in growing chunks, so that few are read in vain."""
+    """Take up to limit rows with key < end, in growing chunks, so that few are read needlessly."""
     taken: list[Row] = []
     chunk_rows = SCAN_FIRST_ROWS
     while len(taken) < limit:

@@ -1,9 +1,9 @@
-"""How the writer of a file reports, to a process that reads it meanwhile, how much is written.
+"""Progress reports of a file's writer to a process that reads the file meanwhile.
 
     u64 | u64 | u64 | …        bytes written so far, big-endian; END is added to the last one
 
 The reports go through a pipe. A pipe that ends without the last report means that the rest of the
-file will not come, whatever ended its writer.
+file will not be written, whatever ended its writer.
 """
 
 import os
@@ -25,7 +25,7 @@ def report(size_bytes: int, *, is_complete: bool = False) -> bytes:
 
 
 def is_report_due(size_bytes: int, reported_bytes: int, since_s: float = 0.0) -> bool:
-    """Tell whether to report size_bytes after a report of reported_bytes, since_s ago.
+    """Return whether to report size_bytes after a report of reported_bytes, since_s ago.
 
     Steps grow with the file, so that a pipe of 64 KiB has room for all reports: no writer ever
     waits for its reader. A slow writer reports any growth after STEP_S_MAX, because the member that
@@ -63,7 +63,7 @@ class PipeArrival:
 
     def _receive(self, data: bytes) -> None:
         if not data:
-            raise DataDirError(f"the file breaks off after {self._size_bytes} bytes")
+            raise DataDirError(f"the file is truncated after {self._size_bytes} bytes")
         data = self._partial + data
         end = len(data) - len(data) % _REPORT_BYTES
         self._partial = data[end:]

@@ -39,7 +39,7 @@ class SnapshotFile(NamedTuple):
 
 
 class NotNowError(Exception):
-    """There is no descriptor, or no space on the disk, for a file now."""
+    """No file can be made now: there is no descriptor, or no space on the disk."""
 
     def __init__(self, text: str, *, needs_space: bool) -> None:
         """needs_space: whether the disk is full."""
@@ -80,7 +80,7 @@ def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_
     """
     index, term = snapshot.metadata.index, snapshot.metadata.term
     if index == 0:
-        raise ValueError("a snapshot at index 0 stands for nothing")
+        raise ValueError("a snapshot at index 0 is empty")
     path = directory / f"{term:016x}-{index:016x}{SUFFIX}"
     temporary = directory / f"{_TEMPORARY_PREFIX}{path.name}"
     try:
@@ -100,7 +100,7 @@ def write_snapshot_file(directory: Path, snapshot: Snapshot, files: Files = _OS_
 
 
 def read_snapshot_file(path: Path, files: Files = _OS_FILES) -> Snapshot:
-    """Return the snapshot in a file; CorruptionError if it holds none, OSError if it is missing."""
+    """Return the snapshot in a file; CorruptionError if it has none, OSError if it is missing."""
     handle = files.open(path)
     try:
         data = files.read(handle, 0, files.size_bytes(handle))

@@ -67,7 +67,7 @@ def write(member_dir: Path, out: Path, reports: int) -> None:
                 reported, reported_s = written, now_s
                 _write(reports, report(written))
         if written != plan.size_bytes:
-            raise CorruptionError(f"{out}: {written} bytes, planned were {plan.size_bytes}")
+            raise CorruptionError(f"{out}: wrote {written} bytes, expected {plan.size_bytes}")
     _write(reports, report(written, is_complete=True))
 
 
@@ -77,7 +77,7 @@ def _position_of(state: ReadSnapshot, member_dir: Path) -> bytes:
     index = int.from_bytes(meta.get(CONSISTENT_INDEX_KEY, b""), "big")
     term = int.from_bytes(meta.get(TERM_KEY, b""), "big")
     if index == 0 or CONF_STATE_KEY not in meta:
-        raise CorruptionError(f"{member_dir}: the state names no position of the log")
+        raise CorruptionError(f"{member_dir}: the state has no position in the log")
     version = dict(state.scan(Table.CLUSTER)).get(CLUSTER_VERSION_KEY)
     try:
         position = {
@@ -89,7 +89,7 @@ def _position_of(state: ReadSnapshot, member_dir: Path) -> bytes:
             "version": version.decode() if version else None,
         }
     except UnicodeDecodeError as error:
-        raise CorruptionError(f"{member_dir}: a row of its members is no text: {error}") from None
+        raise CorruptionError(f"{member_dir}: a row of its members is not text: {error}") from None
     return json.dumps(position).encode()
 
 

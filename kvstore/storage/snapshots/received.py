@@ -108,7 +108,7 @@ def _check(source: EtcdDbReader, index: int) -> None:
     applied = int.from_bytes(meta.get(CONSISTENT_INDEX_KEY, b""))
     if applied != index:
         raise CorruptionError(
-            f"{source.path}: came with a snapshot at index {index}, but stands at index {applied}"
+            f"{source.path}: came with a snapshot at index {index}, but is at index {applied}"
         )
 
 
@@ -136,7 +136,7 @@ class _Flusher:
             raise self._failure
 
     def wake(self, _done_bytes: int, _all_bytes: int) -> None:
-        """Make the disk write what the file has now."""
+        """Make the disk write the present contents of the file."""
         self._woken.set()
 
     def _run(self) -> None:

@@ -162,7 +162,7 @@ def read_head(data: bytes, at: int, record_bytes: int) -> tuple[int, int, int]:
             raise WireError("the record has no body")
         size, body = read_varint32(data, body + 1)
     if body + size != at + record_bytes:
-        raise WireError(f"a frame of {record_bytes} bytes holds a record of {body + size - at}")
+        raise WireError(f"a frame of {record_bytes} bytes contains a record of {body + size - at}")
     return kind, crc, body
 
 
@@ -191,14 +191,14 @@ def _usual_head(kind: int, crc: int, size: int) -> bytes:
 
 
 class Fault(NamedTuple):
-    """Where a segment stops being readable, and why."""
+    """The position from which a segment is unreadable, and the reason."""
 
     offset: int  # of the frame, in bytes from the start of the segment
     text: str
 
 
 class SegmentReader:
-    """Reads the records of one segment; afterwards says how it ended.
+    """Reads the records of one segment; afterwards its attributes describe the end.
 
     Args of the constructor: data, the bytes of the segment, which may leave out zeros at its end;
     size_bytes, the length of the file; crc, the value to continue from (0: take the segment's).
@@ -276,13 +276,13 @@ class SegmentReader:
 
     def _end(self, data: bytes, offset: int) -> None:
         if data[offset:].lstrip(b"\0"):
-            self._stop(offset, "no record begins here, yet bytes follow")
+            self._stop(offset, "no record begins here, but bytes follow")
 
 
 def _impossible_word(word: int, end: int, size_bytes: int) -> str:
     if end > size_bytes:
         return f"frame word {word:016x} ends at {end}, the segment at {size_bytes}"
-    return f"frame word {word:016x} does not tell its own padding"
+    return f"frame word {word:016x} contradicts its own padding"
 
 
 def _misplaced(kind: int) -> str:

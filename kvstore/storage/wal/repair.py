@@ -38,7 +38,7 @@ _CANDIDATE: Final = re.compile(rb"\x08[\x01-\x05]\x10")
 
 
 def is_torn_tail(data: bytes, size_bytes: int, offset: int) -> bool:
-    """Tell whether the last segment may be cut at the bad frame at offset.
+    """Return whether the last segment may be cut at the bad frame at offset.
 
     Args: data, the bytes of the segment, which may leave out zeros at its end; size_bytes, the
     length of the file; offset, of the frame, a multiple of 8.
@@ -85,7 +85,7 @@ def _is_lost_frame(data: bytes, size_bytes: int, offset: int) -> bool:
 
 
 def _head_agrees(data: bytes, size_bytes: int, start: int, size: int) -> bool:
-    """Tell whether the record's length fits the frame's, as far as its head was written."""
+    """Return whether the record's length fits the frame's, as far as its head was written."""
     head_end = start + min(size, HEAD_BYTES_MAX)
     if head_end > size_bytes or _has_zero_sector(data, start, head_end):
         return True

@@ -1,4 +1,4 @@
-"""From the records of the segments to what raft starts from.
+"""From the records of the segments to raft's initial state.
 
     segments ──► records ──► Replay(metadata, hard state, entries after the start, snapshots)
 
@@ -53,13 +53,13 @@ class Repair(NamedTuple):
 
     path: Path
     offset: int  # where the segment was cut
-    text: str  # what was found there
+    text: str  # the fault there
     broken_path: Path  # the copy of the segment as it was
 
 
 @dataclass(slots=True)
 class Replay:
-    """What the log holds after the start snapshot."""
+    """The contents of the log after the start snapshot."""
 
     metadata: bytes = b""
     hard_state: HardState = EMPTY_HARD_STATE

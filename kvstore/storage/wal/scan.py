@@ -1,4 +1,4 @@
-"""Reads the segments of a log from the newest back: each once, and no more of them than needed.
+"""Reads the segments of a log from the newest back: each once, and only those that are needed.
 
     oldest … │ entries after the snapshot begin here │ … │ the last snapshot │ … newest
                                         ◄── read_to(its index)   ◄── last_snapshot()
@@ -62,7 +62,7 @@ class ScannedSegment:
 
 
 class LogScan:
-    """The segments of one log, read from the newest back as far as was asked for.
+    """The segments of one log, read from the newest back as far as needed.
 
     Every method raises CorruptionError, DataDirError (no log, locked by another process) and
     StorageFatalError (the disk fails).
@@ -203,7 +203,7 @@ def read_last_snapshot(directory: Path, files: Files = _OS_FILES) -> WalSnapshot
 
 
 def corruption(path: Path, fault: Fault) -> CorruptionError:
-    """Return the error that names a segment, an offset and what is wrong there."""
+    """Return the error that names a segment, an offset and the fault there."""
     return CorruptionError(f"{path}: corrupt at offset {fault.offset}: {fault.text}")
 
 

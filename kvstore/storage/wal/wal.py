@@ -7,7 +7,7 @@
 
 Invariant: what `save` or `save_snapshot` synced is in the log after any crash, in order. A write or
 sync that fails is fatal: it is never retried (the kernel may have dropped the pages), and the log
-refuses everything after it. The format is in `record`; `scan`, `replay` and `repair` say what is
+refuses everything after it. The format is in `record`; `scan`, `replay` and `repair` define what is
 refused when a log is opened.
 
 A segment is preallocated with zeros, so that a sync need not write the length of the file, nor any
@@ -15,7 +15,7 @@ write need space that others may take. The next one is preallocated by the first
 one, so a full disk is noticed while a whole segment is left. Entries that do not fit into what is
 left of a segment begin the next one. Reserving blocks takes well under a tenth of a millisecond
 where the file system supports it, too little for a background thread to be worth it. If it fails,
-`preallocation_error` says so; `make_room` and the cut try again.
+`preallocation_error` has the reason; `make_room` and the cut try again.
 
 Segments are locked as etcd locks them: from the one that holds the start snapshot to the last, so
 that neither a second process nor a purge touches what is needed.
@@ -82,7 +82,7 @@ class Wal:
     def __init__(
         self, directory: Path, files: Files, segment_bytes: int, metadata: bytes = b""
     ) -> None:
-        """For create and open only."""
+        """Called by create and open only."""
         self._directory = directory
         self._files = files
         self._segment_bytes = segment_bytes
@@ -112,7 +112,7 @@ class Wal:
 
     @staticmethod
     def exists(directory: Path, files: Files = _OS_FILES) -> bool:
-        """Tell whether directory holds a log."""
+        """Return whether directory holds a log."""
         if not files.exists(directory):
             return False
         return any(name.endswith(SUFFIX) for name in files.list_directory(directory))
@@ -179,7 +179,7 @@ class Wal:
         self._make_durable()
 
     def start_save(self, hard_state: HardState | None, entries: Sequence[Entry]) -> None:
-        """Begin what save does with sync; nothing is durable before finish_save returns."""
+        """Begin a save with sync; nothing is durable before finish_save returns."""
         if self._refusal is not None:
             self._refuse()
         offset, handle = self.tail_offset, self._handle
@@ -212,14 +212,14 @@ class Wal:
 
     @property
     def room_bytes(self) -> int:
-        """How many bytes more need no block that the log does not have yet."""
+        """How many more bytes fit into blocks that the log already has."""
         tail_bytes = max(self._segment_bytes - self.tail_offset, 0) if self._tail_is_reserved else 0
         return tail_bytes + (0 if self._next is None else self._segment_bytes)
 
     def make_room(self) -> str:
-        """Try once more to preallocate the next segment if that failed; return why it fails.
+        """Try again to preallocate the next segment if that failed; return the reason if it fails.
 
-        Empty if nothing is missing.
+        Empty if the segment is preallocated.
         """
         if self._refusal is not None:
             return ""
@@ -283,7 +283,7 @@ class Wal:
         return removed
 
     def _remove_unlocked(self, path: Path) -> int | None:
-        """Remove a segment that nobody has locked; return its handle, None if it is locked."""
+        """Remove a segment that is not locked; return its handle, None if it is locked."""
         files = self._files
         handle = files.open(path, write=True)
         is_removed = False
@@ -374,7 +374,7 @@ class Wal:
         return Repair(self.tail_path, fault.offset, fault.text, broken)
 
     def _remove_preallocated(self) -> None:
-        """Remove what a process that was killed had preallocated: it holds nothing."""
+        """Remove the segment that a killed process had preallocated: it contains no records."""
         for name in self._files.list_directory(self._directory):
             if name.endswith(TEMPORARY_SUFFIX):
                 self._files.remove(self._directory / name)
@@ -397,7 +397,7 @@ class Wal:
             self._last_index = entries[-1].index
 
     def _cut_before(self, entries: Sequence[Entry]) -> None:
-        """Go on in the next segment if entries have blocks there, and not in this one."""
+        """Continue in the next segment if entries have blocks there, and not in this one."""
         size_bytes = sum(RECORD_BYTES_MAX + len(entry.data) for entry in entries)
         fits_here = self.tail_offset + size_bytes <= self._segment_bytes
         fits_there = OPENING_BYTES_MAX + size_bytes <= self._segment_bytes
@@ -405,7 +405,7 @@ class Wal:
             self._cut()
 
     def _make_durable(self) -> None:
-        """Sync what is written, and go on in the next segment if this one is full."""
+        """Sync the written bytes, and continue in the next segment if this one is full."""
         if self.tail_offset >= self._segment_bytes:
             self._cut()
         else:
@@ -414,7 +414,7 @@ class Wal:
             self._preallocate()
 
     def _cut(self) -> None:
-        """End the current segment where its records end and go on in the next one."""
+        """End the current segment where its records end and continue in the next one."""
         files, old, end = self._files, self.tail_path, self.tail_offset
         with self._fatal(f"cannot end segment {old} at {end} bytes"):
             files.truncate(self._handle, end)
@@ -526,20 +526,20 @@ class Wal:
         hit("walAfterSync")
 
     @contextmanager
-    def _fatal(self, what: str, unless: frozenset[int] = frozenset()) -> Iterator[None]:
+    def _fatal(self, action: str, unless: frozenset[int] = frozenset()) -> Iterator[None]:
         """Make an error fatal; those whose numbers are in unless only end the block."""
         try:
             yield
         except OSError as error:
             if error.errno not in unless:
-                self._fail(what, error)
+                self._fail(action, error)
 
-    def _fail(self, what: str, error: OSError) -> NoReturn:
-        self._refusal = f"{what}: {error.strerror or error}"
+    def _fail(self, action: str, error: OSError) -> NoReturn:
+        self._refusal = f"{action}: {error.strerror or error}"
         raise StorageFatalError(self._refusal) from error
 
     def _refuse(self) -> NoReturn:
-        raise StorageFatalError(f"the write-ahead log takes nothing more: {self._refusal}")
+        raise StorageFatalError(f"the write-ahead log accepts no more writes: {self._refusal}")
 
     def _release_handles(self) -> None:
         handles = [segment.handle for segment in self._segments]

@@ -42,7 +42,7 @@ Answer = tuple[int, bytes]  # gRPC code; response, or error text in UTF-8
 
 
 class CallDetails(Protocol):
-    """What grpcio knows of a call before its request is read."""
+    """The properties of a call that grpcio knows before its request is read."""
 
     method: str
     invocation_metadata: Collection[tuple[str, str | bytes]]
@@ -67,7 +67,7 @@ class CallTable:
         self.streams: dict[int, Stream] = {}
         self.has_client_certificates = False
         self.is_stopping = False  # new calls are refused
-        self.server_streams = 0  # open ones, of methods whose streams end by themselves
+        self.server_streams = 0  # open ones, of methods whose streams end
         self._peers: dict[int, str] = {}  # unary call → its client, in grpcio's form
         self._answered: deque[int] = deque()  # answered calls in _peers, the oldest first
         self._room: asyncio.Future[None] | None = None  # shared by all paused readers

@@ -1,12 +1,12 @@
 """Dialling the gRPC port of a server with grpcio: endpoints and files into targets and credentials.
 
-    "10.0.0.1:2379"            TLS if the settings ask for it
-    "http://…" "unix:…"        plaintext, whatever the settings say
+    "10.0.0.1:2379"            TLS if the settings require it
+    "http://…" "unix:…"        plaintext, whatever the settings
     "https://…" "unixs:…"      TLS
 
 The result of `dial_plan` fits grpc.secure_channel and grpc.aio.secure_channel alike. grpcio always
-verifies certificates. Where none is to be verified, the certificate that the server presents now is
-fetched and trusted, so a new plan is needed when the server renews it.
+verifies certificates. Where verification is disabled, the certificate that the server presents now
+is fetched and trusted, so a new plan is needed when the server renews it.
 """
 
 import socket
@@ -34,11 +34,11 @@ class DialTls(NamedTuple):
     key_file: str = ""
     trusted_ca_file: str = ""  # empty: the system's
     is_unverified: bool = False
-    is_wanted: bool = False  # for endpoints without a scheme; file names have the same effect
+    is_enabled: bool = False  # for endpoints without a scheme; file names have the same effect
 
 
 class DialPlan(NamedTuple):
-    """How to reach one endpoint."""
+    """The target and the credentials of one endpoint."""
 
     target: str
     credentials: grpc.ChannelCredentials | None  # None: plaintext
@@ -46,11 +46,11 @@ class DialPlan(NamedTuple):
 
 
 def uses_tls(endpoint: str, tls: DialTls) -> bool:
-    """Tell whether an endpoint is dialled with TLS."""
+    """Return whether an endpoint is dialled with TLS."""
     scheme = _split(endpoint)[0]
     if scheme:
         return scheme in {"https", "unixs"}
-    return tls.is_wanted or any((tls.cert_file, tls.trusted_ca_file, tls.is_unverified))
+    return tls.is_enabled or any((tls.cert_file, tls.trusted_ca_file, tls.is_unverified))
 
 
 def dial_plan(endpoint: str, tls: DialTls) -> DialPlan:
@@ -112,7 +112,7 @@ def _fetch_certificate(address: str, tls: DialTls, *, is_unix: bool) -> tuple[by
     with _connect(address, is_unix=is_unix) as raw, context.wrap_socket(raw) as secure:
         der = secure.getpeercert(binary_form=True)
     if der is None:
-        raise OSError(f"{address} shows no certificate")
+        raise OSError(f"{address} presents no certificate")
     return ssl.DER_cert_to_PEM_cert(der).encode(), _name_in(x509.load_der_x509_certificate(der))
 
 

@@ -183,7 +183,7 @@ class GrpcTransport:
     def poll(self, timeout_s: float) -> Inbox:
         """Wait up to timeout_s for arrivals and return them; KvstoreError if the server ended."""
         if self._failure is not None:
-            raise KvstoreError(f"the gRPC server ended by itself: {self._failure!r}")
+            raise KvstoreError(f"the gRPC server failed: {self._failure!r}")
         inbox = self._mailbox.take(timeout_s)
         while self._notices:
             notice = self._notices.popleft()
@@ -226,7 +226,9 @@ class GrpcTransport:
         self._loop.call_soon_threadsafe(self._begin_stop, grace_s)
         self._thread.join(grace_s + _STOP_SLACK_S)
         if self._thread.is_alive():
-            raise KvstoreError(f"the gRPC server did not stop {_STOP_SLACK_S} s after its grace")
+            raise KvstoreError(
+                f"the gRPC server did not stop {_STOP_SLACK_S} s after its grace period"
+            )
 
     def _resume(self) -> None:
         self._loop.call_soon_threadsafe(self._calls.resume)
@@ -268,7 +270,7 @@ class GrpcTransport:
         if terminated.done():
             stopping.cancel()
             await terminated
-            raise KvstoreError("it terminated without a reason")
+            raise KvstoreError("it ended without an error")
         self._calls.refuse_all()
         await asyncio.sleep(_REFUSE_S)
         await server.stop(self._grace_s)
@@ -311,7 +313,7 @@ def bind(
 
 
 def _reason(address: addresses.TcpAddress | addresses.UnixAddress) -> str:
-    """Ask the operating system why an address cannot be bound, because grpcio gives no reason."""
+    """Get the reason why an address cannot be bound from the system, because grpcio gives none."""
     if isinstance(address, addresses.UnixAddress):
         return addresses.unix_error(address.path)
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

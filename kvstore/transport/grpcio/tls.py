@@ -34,7 +34,7 @@ def check(tls: TlsOptions) -> None:
         ("names allowed in certificates of clients", tls.allowed_names),
     ):
         if setting:
-            raise ConfigError(f"{flag} needs the native transport: grpcio cannot do that")
+            raise ConfigError(f"{flag} needs the native transport: grpcio does not support it")
 
 
 def credentials(tls: TlsOptions, on_notice: Callable[[str], None]) -> grpc.ServerCredentials:

@@ -180,7 +180,7 @@ def test_the_values_of_an_enumeration(name: str, field: str, values: tuple[str, 
 
 def test_what_is_no_enumeration_has_no_values() -> None:
     name = "io.k8s.api.core.v1.PodSpec"
-    with pytest.raises(ValueError, match=f"{name}: the field hostname is no enumeration"):
+    with pytest.raises(ValueError, match=f"{name}: the field hostname is not an enumeration"):
         enum_values(name, "hostname")
     with pytest.raises(KeyError, match="noSuchField"):
         enum_values(name, "noSuchField")

@@ -74,10 +74,10 @@ def test_lives(authority: Pair) -> None:
     [
         (ADMIN, 0, ""),
         (ADMIN, LEAF_DAYS * 0.75, ""),
-        (ADMIN, LEAF_DAYS * 0.85, "it ends soon"),
-        (ADMIN, LEAF_DAYS + 1, "it ends soon"),
-        (Profile("other", groups=("system:masters",)), 0, "it is for somebody else"),
-        (Profile("admin"), 0, "it is for somebody else"),
+        (ADMIN, LEAF_DAYS * 0.85, "it expires soon"),
+        (ADMIN, LEAF_DAYS + 1, "it expires soon"),
+        (Profile("other", groups=("system:masters",)), 0, "it has another subject"),
+        (Profile("admin"), 0, "it has another subject"),
         (Profile("admin", ("system:masters",), hosts=("x",)), 0, "it lacks a host name"),
     ],
 )
@@ -105,13 +105,13 @@ def test_files_are_made_once_and_renewed_in_time(tmp_path: Path) -> None:
     files = CertFiles(tmp_path / "pki")
     first = files.authority("ca", "kubernetes", NOW_S)
     assert files.authority("ca", "kubernetes", NOW_S) == first
-    assert files.pair("apiserver", "ca", SERVER, NOW_S) == "there is none"
+    assert files.pair("apiserver", "ca", SERVER, NOW_S) == "it does not exist"
     made = files.read("apiserver")
     assert files.pair("apiserver", "ca", SERVER, NOW_S + DAY_S) == ""
     assert files.read("apiserver") == made
     assert made is not None
     assert made.cert.endswith(first.cert), "the chain is shown"
-    assert files.pair("apiserver", "ca", SERVER, NOW_S + 300 * DAY_S) == "it ends soon"
+    assert files.pair("apiserver", "ca", SERVER, NOW_S + 300 * DAY_S) == "it expires soon"
     assert files.read("apiserver") != made
 
 

@@ -104,7 +104,7 @@ def test_the_prefix_of_keys_has_a_slash_at_both_ends() -> None:
         ),
         (
             ["--tls-min-version=VersionTLS10"],
-            "--tls-min-version VersionTLS10: VersionTLS12 and VersionTLS13 are supported",
+            "--tls-min-version VersionTLS10: must be VersionTLS12 or VersionTLS13",
         ),
         (
             ["--tls-sni-cert-key=x"],

@@ -255,7 +255,7 @@ class MemoryStore:
         self._watches.append(watch)
         return watch
 
-    def taken(self, watch: Watch, size: int) -> None:
+    def consume(self, watch: Watch, size: int) -> None:
         """Know that a reader took something."""
 
     def remove(self, watch: Watch) -> None:

@@ -81,7 +81,7 @@ def test_work_ends_with_a_signal_and_in_order(
     assert done == ["cleaned up"]
     lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
     assert [(line["level"], line["msg"]) for line in lines] == [
-        ("warn", "these have no effect here"),
+        ("warn", "these settings have no effect"),
         ("debug", "painted"),
     ]
     assert lines[0]["settings"] == ["--tone"]
@@ -89,7 +89,7 @@ def test_work_ends_with_a_signal_and_in_order(
 
 @pytest.mark.parametrize(
     ("error", "text"),
-    [(ConfigError, "command failed"), (ComponentError, "the server cannot go on")],
+    [(ConfigError, "command failed"), (ComponentError, "the server cannot continue")],
 )
 def test_what_ends_the_work_is_in_the_log(
     error: type[ComponentError], text: str, capfd: pytest.CaptureFixture[str]

@@ -210,7 +210,7 @@ def test_a_world_in_which_nobody_can_come_tells_when_everybody_waits() -> None:
     async def main() -> None:
         await asyncio.Event().wait()
 
-    with pytest.raises(StandstillError, match="everybody waits"):
+    with pytest.raises(StandstillError, match="all tasks wait"):
         run(main(), patience_s=0.01)
 
 

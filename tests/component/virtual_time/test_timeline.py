@@ -67,5 +67,5 @@ def test_time_never_goes_back() -> None:
 
 @pytest.mark.parametrize("rate", [-1.0, math.nan, RATE_MAX * 2, -math.inf])
 def test_a_rate_that_cannot_be_is_named(rate: float) -> None:
-    with pytest.raises(RateError, match=r"rate .*: 0 to 1e\+06"):
+    with pytest.raises(RateError, match=r"invalid rate .*: must be from 0 to 1e\+06"):
         Timeline(rate)

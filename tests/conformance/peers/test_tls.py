@@ -319,7 +319,7 @@ def test_both_members_log_whose_certificate_was_refused(
         a.network.set_members({B: b.urls})
         b.network.set_members({A: a.urls})
         for end in (a, b):  # as dialler and as listener
-            end.wait_logged("TLS to the peer fails")
+            end.wait_logged("the TLS handshake with the peer fails")
             end.wait_logged("rejected connection on peer endpoint")
         assert "remote error: tls: unknown certificate authority" in b.logger.text()
         assert "certificate verify failed" in a.logger.text()

@@ -190,7 +190,7 @@ def test_what_cannot_be_answered_does_not_hold_the_end_for_ever(member: Server) 
         assert waiting.code() is grpc.StatusCode.UNAVAILABLE
     assert LIMIT_S <= took_s < LIMIT_S + ENDS_S
     assert any(
-        line["msg"] == "calls are not answered within the time to stop"
+        line["msg"] == "not all calls were answered before the stop timeout"
         for line in member.log_records()
     )
 
@@ -259,4 +259,4 @@ def test_a_proxy_does_not_wait_for_ever(tmp_path: Path, transport: str) -> None:
         assert front.process.wait(WAIT_S) == 0
         assert DRAIN_S_MAX <= time.monotonic() - begin < DRAIN_S_MAX + ENDS_S
         assert waiting.code() is grpc.StatusCode.UNAVAILABLE
-        front.wait_for("calls are not answered within the time to stop")
+        front.wait_for("not all calls were answered before the stop timeout")

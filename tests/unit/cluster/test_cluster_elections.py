@@ -277,7 +277,7 @@ def test_a_leader_with_a_slow_disk_transfers_leadership(three: Cluster) -> None:
         three.put(leader, b"%d" % number, b"v")
     three.run_for(SECOND)
     assert not leader.is_leader
-    assert "handing leadership over: the log's disk is slow" in {msg for msg, _ in leader.log}
+    assert "transferring leadership: the log's disk is slow" in {msg for msg, _ in leader.log}
 
 
 def test_leadership_is_not_transferred_all_the_time_when_all_disks_are_slow(three: Cluster) -> None:

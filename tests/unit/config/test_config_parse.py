@@ -43,7 +43,7 @@ def test_without_flags_the_defaults_are_those_of_the_class() -> None:
 def test_every_way_to_write_a_flag(arguments: tuple[str, ...]) -> None:
     config = config_of(*arguments)
     assert (config.name, config.heartbeat_interval_ms) == ("a", 50)
-    assert config.given == {"name", "heartbeat-interval"}
+    assert config.set_flags == {"name", "heartbeat-interval"}
 
 
 def test_a_value_may_hold_anything() -> None:
@@ -99,7 +99,7 @@ def test_help_ends_the_reading(flag: str) -> None:
 def test_flags_of_long_ago_are_passed_over_with_a_warning() -> None:
     config = config_of("--name=a", "-force", "--snapshot=true")
     assert [warning for warning in config.warnings if "no longer supported" in warning]
-    assert config.given == {"name"}
+    assert config.set_flags == {"name"}
 
 
 # --- variables ---
@@ -108,7 +108,7 @@ def test_flags_of_long_ago_are_passed_over_with_a_warning() -> None:
 def test_a_variable_sets_a_flag() -> None:
     config = config_of(env={"ETCD_NAME": "a", "ETCD_UNSAFE_NO_FSYNC": "t", "PATH": "x"})
     assert (config.name, config.unsafe_no_fsync) == ("a", True)
-    assert config.given == {"name", "unsafe-no-fsync"}
+    assert config.set_flags == {"name", "unsafe-no-fsync"}
 
 
 def test_an_empty_variable_is_none() -> None:
@@ -341,8 +341,8 @@ def test_flags_without_effect_are_reported_with_the_reason_and_others_not() -> N
         (["--log-format=xml"], "unknown log format: xml, supported values json, console"),
         (["--log-level=loud"], 'unrecognized --log-level "loud"'),
         (["--logger=capnslog"], 'unknown logger option "capnslog"'),
-        (["--log-outputs=default,stdout"], '"default" cannot stand beside'),
-        (["--log-outputs=systemd/journal,stderr"], '"systemd/journal" cannot stand beside'),
+        (["--log-outputs=default,stdout"], '"default" cannot be combined with'),
+        (["--log-outputs=systemd/journal,stderr"], '"systemd/journal" cannot be combined with'),
         (["--enable-log-rotation"], "requires a single file path"),
         (["--enable-log-rotation", "--log-outputs=a,b"], "requires a single file path"),
         (
@@ -354,7 +354,7 @@ def test_flags_without_effect_are_reported_with_the_reason_and_others_not() -> N
             ["--discovery-srv=x", "--initial-cluster=a=http://h:1"],
             "multiple discovery or bootstrap flags are set",
         ),
-        (["--discovery-fallback=proxy"], "the v2 proxy is gone"),
+        (["--discovery-fallback=proxy"], "the v2 proxy was removed"),
         (["--max-request-bytes=0"], "--max-request-bytes must be from 1"),
         (["--max-txn-ops=4294967296"], "--max-txn-ops must be from 1"),
         (["--backend-batch-limit=-1"], "--backend-batch-limit must not be negative"),

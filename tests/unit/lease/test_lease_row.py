@@ -28,5 +28,5 @@ def test_torn_row_names_the_key() -> None:
 
 
 def test_row_under_a_foreign_key_is_refused() -> None:
-    with pytest.raises(CorruptionError, match="holds lease 11"):
+    with pytest.raises(CorruptionError, match="contains lease 11"):
         decode_row(row_key(10), encode_row(11, 60, 0))

@@ -220,8 +220,8 @@ def test_if_nothing_is_kept_everything_is_hashed() -> None:
     rows = [(revision_key(2), b"a"), (revision_key(3), b"b")]
     nothing_kept, one_kept = RecordHash(5, 5), RecordHash(5, 5)
     for at, (revkey, kv) in enumerate(rows):
-        nothing_kept.add(revkey, kv, kept=False)
-        one_kept.add(revkey, kv, kept=at == 1)
+        nothing_kept.add(revkey, kv, is_kept=False)
+        one_kept.add(revkey, kv, is_kept=at == 1)
         nothing_kept.flush()
         one_kept.flush()
     assert nothing_kept.value() == extend(extend(0, b"key"), b"".join(sum(rows, ())))

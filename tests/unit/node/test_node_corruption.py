@@ -203,7 +203,7 @@ def test_behind_the_fence(group: Group) -> None:
     group.call(wrong.name, rpc.HASH_KV, pb.HashKVRequest())
     line = wrong.said(
         "this member's data differs from the others': it is fenced off and serves no data. "
-        "Start it once more with the flag below, beside those it has, to rebuild it"
+        "To rebuild it, restart it with the flag below in addition to its present ones"
     )
     assert [each["flag"] for each in line] == ["--rebuild-from-peers=http://localhost:2379"]
     sound = next(m for m in group.members.values() if m is not wrong)

@@ -26,4 +26,4 @@ def test_a_task_above_the_limit_is_answered_with_an_error() -> None:
     offloaded.take(out)
     assert len(out.tasks) == TASKS_MAX
     offloaded.deliver([], out)
-    assert errors == [f"{TASKS_MAX} tasks are on their way already"]
+    assert errors == [f"too many tasks are under way, limit {TASKS_MAX}"]

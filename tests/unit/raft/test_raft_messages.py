@@ -36,15 +36,18 @@ def follower() -> Driven:
 @pytest.mark.parametrize(
     ("message", "warning"),
     [
-        (Message(M.HUP, 1, 2, 5), "type 0, which does not travel"),
-        (Message(M.STORAGE_APPEND_RESP, 1, 2, 5), "type 20, which does not travel"),
-        (Message(M.FORGET_LEADER, 1, 2, 5), "type 23, which does not travel"),
-        (Message(99, 1, 2, 5), "type 99, which does not travel"),
+        (Message(M.HUP, 1, 2, 5), "type 0, which is local only"),
+        (Message(M.STORAGE_APPEND_RESP, 1, 2, 5), "type 20, which is local only"),
+        (Message(M.FORGET_LEADER, 1, 2, 5), "type 23, which is local only"),
+        (Message(99, 1, 2, 5), "type 99, which is local only"),
         (Message(M.APP, 3, 2, 5), "a message for 3"),
         (Message(M.APP, 1, 0, 5), "type 3 came from 0"),
         (Message(M.HEARTBEAT, 1, 1, 5), "type 8 came from 1"),
         (Message(M.APP, 1, 2, 0), "type 3 without a term"),
-        (Message(M.HEARTBEAT, 1, 2, 5, commit=9), "9 is committed and known here"),
+        (
+            Message(M.HEARTBEAT, 1, 2, 5, commit=9),
+            "2 sent commit 9, which this member acknowledged",
+        ),
         (
             Message(M.APP, 1, 2, 5, log_term=3, index=4, entries=[X._replace(index=6)]),
             "do not follow one another",

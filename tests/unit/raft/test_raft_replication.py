@@ -300,7 +300,7 @@ def test_reads_are_bounded() -> None:
         leader.raft.read_index(b"%d" % number)
     group.settle()
     assert leader.reads == []
-    assert leader.warnings == ["read-index request passed over: 2 wait already"]
+    assert leader.warnings == ["read-index request dropped: 2 are waiting already"]
     group.cut = set()
     leader.raft.tick()
     group.settle()

@@ -141,7 +141,7 @@ def test_without_keys_nothing_is_signed() -> None:
     tasks.start([OffloadedTask(1, TaskKind.SIGN_TOKEN, (b"alice", b"7"))])
     [result] = ears.collect(tasks, 1).task_results
     tasks.stop()
-    assert result.error == "there are no keys to sign with"
+    assert result.error == "no keys are configured to sign with"
 
 
 def test_what_waits_is_dropped_at_the_end() -> None:

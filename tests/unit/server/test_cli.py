@@ -64,7 +64,7 @@ def test_help_shows_every_flag_in_etcds_groups(capsys: pytest.CaptureFixture[str
     assert positions == sorted(positions)
     assert (
         "--backend-bbolt-freelist-type ''\n"
-        "    A setting of etcd's own storage engine; without meaning here. [no effect]"
+        "    A setting of etcd's own storage engine; no effect here. [no effect]"
     ) in text
     assert "--pre-vote 'true'\n    Ask before an election whether it could be won.\n" in text
 

@@ -128,7 +128,7 @@ def test_the_registry_of_discovery() -> None:
             "--discovery-user=u", "--discovery-password=p:q",
         ).discovery
     )  # fmt: skip
-    assert options.tls == ClientTls("c", "k", "a", is_unverified=True, is_wanted=True)
+    assert options.tls == ClientTls("c", "k", "a", is_unverified=True, is_enabled=True)
     assert (options.dial_timeout_s, options.reach_s, options.timeout_s) == (3.0, 3.0, 4.0)
     assert (options.keepalive_interval_s, options.keepalive_timeout_s) == (5.0, 6.0)
     assert (options.user, options.password) == ("u", "p:q")

@@ -273,7 +273,7 @@ def test_reads_are_bounded_and_their_errors_are_raised_in_read() -> None:
             asyncio.create_task(gatherer.read(lambda: 1 // 0, 5.0)) for _ in range(WAITING_MAX)
         ]
         await asyncio.sleep(0)
-        with pytest.raises(BusyError, match="64 reads are waiting already"):
+        with pytest.raises(BusyError, match="too many reads are waiting, limit 64"):
             await gatherer.read(lambda: 1, 5.0)
         gatherer.run_all()
         results = await asyncio.gather(*waiting, return_exceptions=True)

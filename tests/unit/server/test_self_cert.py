@@ -54,7 +54,7 @@ def test_it_is_made_once_and_warned_of_when_its_time_is_over(tmp_path: Path) -> 
     logger = ListLog()
     first = provide(tmp_path, ["localhost"], 1, NOW_S, logger)
     before = Path(first[0]).read_bytes()
-    assert warnings(logger) == ["made a certificate"]
+    assert warnings(logger) == ["generated a certificate"]
     assert provide(tmp_path, ["other"], 1, NOW_S + 364 * DAY_S, logger) == first
     assert len(warnings(logger)) == 1
     assert provide(tmp_path, ["other"], 1, NOW_S + 366 * DAY_S, logger) == first
@@ -90,6 +90,6 @@ def test_what_cannot_be_made_is_reported(tmp_path: Path) -> None:
     (tmp_path / "fixtures").write_text("a file")
     config = config_of(["--name=a", "--auto-tls"])
     with pytest.raises(
-        ConfigError, match=f"cannot make a certificate in {tmp_path}/fixtures/client"
+        ConfigError, match=f"cannot generate a certificate in {tmp_path}/fixtures/client"
     ):
         with_made_certificates(config, tmp_path, NOW_S, ListLog())

@@ -19,7 +19,7 @@ def grown(minutes: int, bytes_a_minute: float, *, saw: int = 0) -> Growth:
 
 def test_nothing_is_said_too_early() -> None:
     assert Growth().forecast(MIB) is None
-    assert Growth().shown() == []
+    assert Growth().graph_points() == []
     assert grown(10, MIB).forecast(1 << 30) is None
     assert grown(11, MIB).forecast(1 << 30) is not None
 
@@ -57,8 +57,8 @@ def test_samples_are_bounded_and_the_newest_is_shown() -> None:
     found = growth.forecast(0)
     assert found is not None
     assert found.span_s == (SAMPLES_MAX - 1) * SAMPLE_MS / 1000
-    shown = growth.shown()
+    shown = growth.graph_points()
     assert SHOWN_MAX // 2 < len(shown) <= SHOWN_MAX
     assert shown[-1] == (0, 100 * MIB + 2 * SAMPLES_MAX - 1)
     growth.add(2 * SAMPLES_MAX * SAMPLE_MS - 1, 7)  # not a minute later
-    assert growth.shown()[-1] == shown[-1]
+    assert growth.graph_points()[-1] == shown[-1]

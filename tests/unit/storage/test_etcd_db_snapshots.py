@@ -221,7 +221,7 @@ def test_a_client_that_takes_nothing_for_too_long_is_given_up(state: Path, tmp: 
     assert client.ends == {}
     now_ns += 1
     client.pump({1: BACKLOG_BYTES_MAX})
-    text = b"etcdserver: the client took nothing of the snapshot for 60 s"
+    text = b"etcdserver: the client read nothing of the snapshot for 60 s"
     assert client.ends == {1: (1, Code.DEADLINE_EXCEEDED, text)}
     streams.close()
 
@@ -241,7 +241,7 @@ def test_a_disk_with_too_little_room_is_left_to_the_log(
     assert snapshot_writer.main([str(tmp_path / "closed"), str(tmp_path / "db")]) == 1
     _fill(tmp_path / "other", sample(3)).close()
     assert snapshot_writer.main([str(tmp_path / "other"), str(tmp_path / "db")]) == 1
-    assert f"a snapshot leaves {1 << 60} free" in capsys.readouterr().err
+    assert f"a snapshot must leave {1 << 60} free" in capsys.readouterr().err
     assert not (tmp_path / "db").exists()
 
 

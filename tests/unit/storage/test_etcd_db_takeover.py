@@ -211,13 +211,13 @@ REFUSALS: dict[str, tuple[Callable[[], Buckets], int, str]] = {
         0,
         r"clusterVersion is 3\.10\.0",
     ),
-    "no version": (lambda: _with_meta(b"storageVersion", b"\xff"), 0, "is no version"),
+    "no version": (lambda: _with_meta(b"storageVersion", b"\xff"), 0, "invalid version"),
     "unknown buckets": (
         lambda: {**sample(3), b"extra": [], b"zebra": [(b"k", b"v")]},
         0,
-        "no place for: b'extra', b'zebra'",
+        "cannot store: b'extra', b'zebra'",
     ),
-    "not an etcd's": (lambda: {b"key": []}, 0, "it has no bucket 'meta'"),
+    "not an etcd's": (lambda: {b"key": []}, 0, "no bucket 'meta'"),
     "required snapshot missing": (
         lambda: sample(3),
         500,
@@ -262,7 +262,7 @@ def test_a_damaged_database_is_refused_and_the_half_import_removed(member: Path)
 def test_two_states_are_refused(member: Path) -> None:
     LmdbBackend(member).close()
     write(member / "snap" / "db", sample(3))
-    with pytest.raises(DataDirError, match="holds two states"):
+    with pytest.raises(DataDirError, match="contains two states"):
         take_over(member, LmdbBackend)
 
 

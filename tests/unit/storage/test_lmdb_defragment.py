@@ -145,7 +145,7 @@ def test_a_rename_that_cannot_be_undone_is_fatal(tmp_path: Path) -> None:
             run_to_the_end(backend)
     finally:
         RENAMES.names = set()
-    with pytest.raises(StorageFatalError, match="nothing more is accepted"):
+    with pytest.raises(StorageFatalError, match="no call is accepted after a failure"):
         backend.get(Table.KEY, key(1))
     backend.close()
     backend = LmdbBackend(tmp_path)

@@ -195,7 +195,7 @@ def test_a_failed_commit_is_fatal_and_final(tmp_path: Path) -> None:
         backend.start_defragment,
     ):
         with pytest.raises(
-            StorageFatalError, match=r"nothing more is accepted after: .*commit fail"
+            StorageFatalError, match=r"no call is accepted after a failure: .*commit fail"
         ):
             call()
     backend.close()
@@ -250,7 +250,7 @@ def test_a_transaction_larger_than_the_map_names_the_limit(tmp_path: Path) -> No
     backend = LmdbBackend(tmp_path, map_size_bytes=1 << 20)
     with pytest.raises(StorageFatalError, match="rest of the map of 1048576 bytes"):
         backend.append(Table.KEY, [(key(n), b"v" * 100_000) for n in range(20)])
-    with pytest.raises(StorageFatalError, match="nothing more is accepted"):
+    with pytest.raises(StorageFatalError, match="no call is accepted after a failure"):
         backend.get(Table.KEY, key(0))
     backend.close()
 

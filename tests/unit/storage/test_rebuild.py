@@ -23,7 +23,7 @@ def test_data_that_fits(index: int, term: int) -> None:
 @pytest.mark.parametrize(
     ("index", "term", "text"),
     [
-        (9, 3, "the snapshot stands at index 9, the log begins after 10"),
+        (9, 3, "the snapshot is at index 9, the log begins after 10"),
         (10, 2, "the log has term 3 there"),
         (12, 4, "the log has term 3 there"),
         (14, 5, "the log has term 4 there"),

@@ -191,7 +191,7 @@ def test_files_that_do_not_belong_are_refused_and_leave_nothing(
 ) -> None:
     path = tmp_path / "bad.db"
     write_db(path, INDEX + 1)
-    with pytest.raises(CorruptionError, match="snapshot at index 77, but stands at index 78"):
+    with pytest.raises(CorruptionError, match="snapshot at index 77, but is at index 78"):
         prepare_received(member, INDEX, path)
     write_db(path, version=b"3.8.0")
     with pytest.raises(DataDirError, match=r"storageVersion is 3\.8\.0"):
@@ -247,7 +247,7 @@ def test_a_file_that_breaks_off_leaves_nothing(
     data = (tmp_path / "whole.db").read_bytes()
     arriving.grow(data[: int(len(data) * share)])
     arriving.break_off()
-    with pytest.raises(DataDirError, match="breaks off"):
+    with pytest.raises(DataDirError, match="truncated"):
         prepare_received(member, INDEX, arriving.path, arriving.arrival)
     assert sorted(each.name for each in member.iterdir()) == ["lmdb", "lmdb.lock"]
 
@@ -268,7 +268,7 @@ def test_a_file_of_another_index_is_refused_by_its_first_pages(
 ) -> None:
     write_planned_db(tmp_path / "whole.db", INDEX + 1)
     arriving.grow((tmp_path / "whole.db").read_bytes()[: 3 * 4096])
-    with pytest.raises(CorruptionError, match="snapshot at index 77, but stands at index 78"):
+    with pytest.raises(CorruptionError, match="snapshot at index 77, but is at index 78"):
         prepare_received(member, INDEX, arriving.path, arriving.arrival)
     assert sorted(each.name for each in member.iterdir()) == ["lmdb", "lmdb.lock"]
 

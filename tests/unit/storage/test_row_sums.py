@@ -138,7 +138,7 @@ def test_reading_a_damaged_row_is_fatal_and_names_it(
     assert f"page {page}:" in text
     assert f"table key: row {key.hex()} (revision {number}, change 0)" in text
     assert "--rebuild-from-peers" in text
-    with pytest.raises(StorageFatalError, match="nothing more is accepted"):
+    with pytest.raises(StorageFatalError, match="no call is accepted after a failure"):
         backend.commit()
     backend.abandon()
 
@@ -260,7 +260,7 @@ def change_main_table(directory: Path, change: Callable[[Any], object]) -> None:
         (lambda txn: txn.put(b"kvstore.row-checksum", b"crc64"), "is b'crc64', not b'crc32c'"),
         (
             lambda txn: txn.put(b"kvstore", msgpack.packb({"format": 1, "created_by": "3.7.1"})),
-            "format is 1, and the mark of checksums is there",
+            "format is 1, and the mark of checksums exists",
         ),
     ],
 )

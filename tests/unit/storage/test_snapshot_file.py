@@ -40,7 +40,7 @@ def test_round_trip_under_its_name(tmp_path: Path) -> None:
     assert path.name == "0000000000000002-000000000000000c.snap"
     assert read_snapshot_file(path) == snapshot()
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
-    with pytest.raises(ValueError, match="index 0 stands for nothing"):
+    with pytest.raises(ValueError, match="index 0 is empty"):
         write_snapshot_file(tmp_path, snapshot(0))
 
 

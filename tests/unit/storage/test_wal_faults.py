@@ -55,13 +55,13 @@ def write(directory: Path, files: FaultFiles, done: Written) -> None:
         wal.close()
     except StorageFatalError:
         calls = len(files.calls)
-        with pytest.raises(StorageFatalError, match="takes nothing more"):
+        with pytest.raises(StorageFatalError, match="accepts no more writes"):
             wal.save(HardState(1, 1, ROUNDS), [entry(ROUNDS)], sync=True)
-        with pytest.raises(StorageFatalError, match="takes nothing more"):
+        with pytest.raises(StorageFatalError, match="accepts no more writes"):
             wal.start_save(HardState(1, 1, ROUNDS), [entry(ROUNDS)])
-        with pytest.raises(StorageFatalError, match="takes nothing more"):
+        with pytest.raises(StorageFatalError, match="accepts no more writes"):
             wal.finish_save()
-        with pytest.raises(StorageFatalError, match="takes nothing more"):
+        with pytest.raises(StorageFatalError, match="accepts no more writes"):
             wal.save_snapshot(WalSnapshot(1, 1, ConfState((1,))))
         assert len(files.calls) == calls  # not even asked
         raise

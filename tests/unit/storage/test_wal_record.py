@@ -138,12 +138,12 @@ def test_zeros_at_the_end_of_the_data_may_be_left_out() -> None:
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
-        (lambda d: d[:575] + b"\x80" + d[576:], "does not tell its own padding"),
+        (lambda d: d[:575] + b"\x80" + d[576:], "contradicts its own padding"),
         (lambda d: d[:568] + b"\xff\xff\x00" + d[571:], "ends at"),
         (lambda d: d[:577] + b"\x07" + d[578:], "record type 7 is not known"),
         (lambda d: d[:590] + b"\x55" + d[591:], "crc mismatch: expected 25b9ca7a, computed "),
         (lambda d: d[:568] + bytes(8) + d[576:], "no record begins here"),
-        (lambda d: d[:577] + b"\x04" + d[578:], "a frame of 24 bytes holds a record of 8"),
+        (lambda d: d[:577] + b"\x04" + d[578:], "a frame of 24 bytes contains a record of 8"),
     ],
 )
 def test_a_fault_names_its_offset(damage: object, text: str) -> None:

@@ -25,7 +25,7 @@ def test_plaintext(endpoint: str, target: str) -> None:
 
 
 def test_who_says_whether_it_is_tls() -> None:
-    wanted = DialTls(is_wanted=True)
+    wanted = DialTls(is_enabled=True)
     assert not uses_tls("h:1", DialTls())
     assert uses_tls("h:1", wanted)
     assert uses_tls("h:1", DialTls(trusted_ca_file="ca.pem"))

@@ -186,7 +186,7 @@ def test_files_of_another_kind(tool: Tool, member: Path, tmp_path: Path) -> None
 
 def test_two_states_in_one_directory_are_refused(tool: Tool, member: Path) -> None:
     (member / "member" / "lmdb").mkdir()
-    assert "holds two states" in tool.failed("snapshot", "status", member)
+    assert "contains two states" in tool.failed("snapshot", "status", member)
 
 
 def test_a_row_that_is_not_what_it_should_be_is_named(tool: Tool, tmp_path: Path) -> None:
@@ -195,8 +195,8 @@ def test_a_row_that_is_not_what_it_should_be_is_named(tool: Tool, tmp_path: Path
     buckets[b"members"] = [(b"8a", b"{}")]
     said = tool("verify", write(tmp_path / "db", buckets))
     assert said.code == 1
-    assert "bucket lease, row 0000000000000007: holds lease 9" in said.out
-    assert "bucket members, row 3861: holds member 0" in said.out
+    assert "bucket lease, row 0000000000000007: contains lease 9" in said.out
+    assert "bucket members, row 3861: contains member 0" in said.out
 
 
 def test_a_state_and_a_log_that_do_not_belong_together(

@@ -19,14 +19,14 @@ def test_versions(text: str, version: Version) -> None:
     "text", ["", "3", "3.7", "3.7.", "3.7.x", "3.7.1.2", "not_decided", " 3.7.1"]
 )
 def test_no_versions(text: str) -> None:
-    with pytest.raises(ValueError, match="is no version"):
+    with pytest.raises(ValueError, match="invalid version"):
         parse_version(text)
 
 
 def test_a_cluster_version_has_no_patch() -> None:
     assert parse_cluster_version("3.6") == parse_cluster_version("3.6.9") == Version(3, 6)
     assert str(parse_cluster_version("3.6")) == "3.6.0"
-    with pytest.raises(ValueError, match="is no version"):
+    with pytest.raises(ValueError, match="invalid version"):
         parse_cluster_version("3")
 
 

@@ -1,4 +1,4 @@
-"""How the volumes of CSI drivers are named where they are attached.
+"""The names of attached volumes of CSI drivers.
 
 attachment_name("d.example.com", "vol-1", "node-a")    "csi-<64 hexadecimal digits>"
 unique_name("d.example.com", "vol-1")                  "kubernetes.io/csi/d.example.com^vol-1"

@@ -25,7 +25,7 @@ def find(conditions: Iterable[Object] | None, type_: str) -> Object | None:
 
 
 def is_true(conditions: Iterable[Object] | None, type_: str) -> bool:
-    """Whether a condition is there and True."""
+    """Return whether a condition exists and is True."""
     condition = find(conditions, type_)
     return condition is not None and condition.get("status") == "True"
 
@@ -44,7 +44,7 @@ def transition_time(old: Object | None, status: str, now: str) -> str:
 
 
 def set_condition(conditions: Sequence[Object] | None, new: Object) -> list[Object]:
-    """Return the conditions with one set, in the place of that of its type or at the end.
+    """Return the conditions with one set, which replaces that of its type or is appended.
 
     new: with the present time as lastTransitionTime; it is taken if the status changes.
     """

@@ -1,4 +1,4 @@
-"""What else a pod needs: the Secrets and ConfigMaps that it names."""
+"""The Secrets and ConfigMaps that a pod refers to."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -22,16 +22,16 @@ _SECRETS_OF_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "secret": ("secretName",),
     "storageos": ("secretRef", "name"),
 }
-"""Where the source of a volume names its Secret."""
+"""The field of each volume source that names its Secret."""
 
 
 def is_mirror(pod: Obj) -> bool:
-    """Tell whether a kubelet runs the pod from a file."""
+    """Return whether a kubelet runs the pod from a file."""
     return MIRROR in (pod["metadata"].get("annotations") or {})
 
 
 def secret_names(pod: Obj) -> Iterator[str]:
-    """Yield the names of all Secrets that a pod needs; some may stand twice."""
+    """Yield the names of all Secrets that a pod needs; some may occur twice."""
     spec = pod.get("spec") or {}
     for reference in spec.get("imagePullSecrets") or ():
         if name := reference.get("name"):
@@ -45,7 +45,7 @@ def secret_names(pod: Obj) -> Iterator[str]:
 
 
 def config_map_names(pod: Obj) -> Iterator[str]:
-    """Yield the names of all ConfigMaps that a pod needs; some may stand twice."""
+    """Yield the names of all ConfigMaps that a pod needs; some may occur twice."""
     spec = pod.get("spec") or {}
     yield from _of_containers(spec, "configMapRef", "configMapKeyRef")
     for volume in spec.get("volumes") or ():

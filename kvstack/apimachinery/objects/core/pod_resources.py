@@ -1,4 +1,4 @@
-"""What a pod requests of its node, and its limits.
+"""A pod's resource requests and limits.
 
     pod_requests(spec)   → {"cpu": Quantity("500m"), "memory": Quantity("1Gi")}
 

@@ -1,4 +1,4 @@
-"""What a pod's status says of it: whether it serves, and whether it is over."""
+"""Facts from a pod's status: whether it is ready, and whether it has ended."""
 
 from typing import Any, Final, TypeAlias
 
@@ -7,7 +7,7 @@ from kvstack.apimachinery.objects.core import conditions
 Object: TypeAlias = dict[str, Any]
 
 ENDED_PHASES: Final = frozenset(("Succeeded", "Failed"))
-"""Of pods all of whose containers have ended for good; Unknown is none of them."""
+"""The phases of pods whose containers have all ended for good; Unknown is not among them."""
 READY: Final = "Ready"
 
 
@@ -17,10 +17,10 @@ def condition_of(pod: Object, type_: str) -> Object | None:
 
 
 def is_ready(pod: Object) -> bool:
-    """Whether the pod says that it can serve."""
+    """Return whether the pod is Ready."""
     return conditions.is_true((pod.get("status") or {}).get("conditions"), READY)
 
 
 def is_ended(pod: Object) -> bool:
-    """Whether all containers of the pod have ended for good."""
+    """Return whether all containers of the pod have ended for good."""
     return (pod.get("status") or {}).get("phase") in ENDED_PHASES

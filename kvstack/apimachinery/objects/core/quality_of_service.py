@@ -24,7 +24,7 @@ BEST_EFFORT: Final = "BestEffort"
 
 
 def quality_of(pod: Obj, *, limited: bool = False) -> str:
-    """Return the class that the pod was given, or that its spec makes it.
+    """Return the class in the pod's status, or the one of its spec.
 
     limited: an unset request is what the limit is, as in specs that met no API server's defaults.
     """
@@ -55,13 +55,13 @@ def _has_pod_resources(resources: Obj) -> bool:
 def _class_of(resources: Obj, *, limited: bool) -> str:
     requests = amounts(resources, REQUESTS, limited=limited)
     limits = amounts(resources, LIMITS)
-    known = ""
+    recorded = ""
     for name in COMPUTE:
         request = requests.get(name, ZERO)
         if request != limits.get(name, ZERO):
             return BURSTABLE
         one = GUARANTEED if request.sign else BEST_EFFORT
-        if known not in {"", one}:
+        if recorded not in {"", one}:
             return BURSTABLE
-        known = one
-    return known
+        recorded = one
+    return recorded

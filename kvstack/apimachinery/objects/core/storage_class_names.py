@@ -1,4 +1,4 @@
-"""Which StorageClass a claim is of, and the annotation that named it before there was a field."""
+"""The StorageClass of a claim, by its field or by the older annotation."""
 
 from collections.abc import Mapping
 from typing import Any, Final

@@ -3,8 +3,8 @@
     tolerates({"key": "gpu", "operator": "Exists"}, Taint("gpu", "a100", "NoSchedule"))   → True
 
 An empty effect or key fits every one. Equal (which is meant by no operator) compares values; Gt and
-Lt compare whole numbers, the taint's with the toleration's. What is no number fits none, nor does
-an operator that is not known.
+Lt compare whole numbers, the taint's with the toleration's. A value that is not a number fits none,
+nor does an operator that is not known.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ def taints_of(node: Object) -> tuple[Taint, ...]:
 
 
 def tolerates(toleration: Object, taint: Taint) -> bool:
-    """Whether a toleration tolerates a taint."""
+    """Return whether a toleration tolerates a taint."""
     effect, key = toleration.get("effect"), toleration.get("key")
     if (effect and effect != taint.effect) or (key and key != taint.key):
         return False
@@ -58,12 +58,12 @@ def tolerates(toleration: Object, taint: Taint) -> bool:
 
 
 def is_tolerated(taint: Taint, tolerations: Iterable[Object]) -> bool:
-    """Whether one of several tolerations tolerates a taint."""
+    """Return whether one of several tolerations tolerates a taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 def _number(text: str) -> int | None:
-    """Return a whole number of 64 bits in its plain form; None: it is none."""
+    """Return a whole number of 64 bits in its plain form; None if it is not one."""
     if check_decimal_integer(text):
         return None
     try:

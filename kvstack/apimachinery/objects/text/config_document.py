@@ -24,14 +24,14 @@ _T = TypeVar("_T")
 
 
 class DocumentError(ValueError):
-    """A configuration cannot be used; the text says why."""
+    """A configuration is invalid; the text has the reason."""
 
 
 class Document:
     """One object of a configuration, and where in the file it is."""
 
     def __init__(self, value: object, path: str = "") -> None:
-        """Hold an object; raises DocumentError if it is none."""
+        """Take an object; raises DocumentError if it is not one."""
         if not isinstance(value, dict):
             raise DocumentError(f"{path or 'the file'} must be an object")
         self.path: Final = path
@@ -39,7 +39,7 @@ class Document:
         self._read: Final[set[str]] = set(_TYPE_MEMBERS)
 
     def __contains__(self, name: str) -> bool:
-        """Tell whether a field is given, with whatever value but null."""
+        """Return whether a field is given, with whatever value but null."""
         return self._members.get(name) is not None
 
     def at(self, name: str) -> str:
@@ -78,7 +78,7 @@ class Document:
         return tuple(values)
 
     def item(self, name: str) -> "Document | None":
-        """Return an object; None: it is not given."""
+        """Return an object; None if absent."""
         self._read.add(name)
         value = self._members.get(name)
         return None if value is None else Document(value, self.at(name))
@@ -95,12 +95,12 @@ class Document:
         return [name for name, value in self._members.items() if value is not None]
 
     def plain(self, name: str) -> object:
-        """Return a value of any form as it stands; None: it is not given."""
+        """Return a value of any type as it is; None if absent."""
         self._read.add(name)
         return self._members.get(name)
 
     def close(self) -> None:
-        """Check that every field was asked for; raises DocumentError."""
+        """Check that every field was read; raises DocumentError."""
         for name in self._members:
             if name not in self._read:
                 raise DocumentError(f"unknown field {quote(self.at(name))}")

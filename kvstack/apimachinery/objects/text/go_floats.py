@@ -1,4 +1,4 @@
-"""Floats as Go prints them: as few digits as tell the number, and when with an exponent.
+"""Floats as Go prints them: as few digits as identify the number, and when with an exponent.
 
 format_float(1234567.5)          → "1.2345675e+06"
 format_json_float(1234567.5)     → "1234567.5"
@@ -32,7 +32,7 @@ def format_json_float(number: float) -> str:
 
 
 def _shortest(number: float, bits: int) -> tuple[str, str, int]:
-    """Return the sign, the fewest digits that tell the number, and the exponent of the first."""
+    """Return the sign, the fewest digits that identify the number, and the first one's exponent."""
     text = repr(number) if bits == 64 else _shortest_single(number)
     mantissa, _, power = text.lstrip("-").lower().partition("e")
     whole, _, fraction = mantissa.partition(".")
@@ -43,7 +43,7 @@ def _shortest(number: float, bits: int) -> tuple[str, str, int]:
 
 
 def _fits_single(number: float) -> bool:
-    """Tell whether a float is not infinite in 32 bits."""
+    """Return whether a float is not infinite in 32 bits."""
     try:
         struct.pack("<f", number)
     except OverflowError:

@@ -16,7 +16,7 @@ _FALSE: Final = frozenset(("0", "f", "F", "FALSE", "false", "False"))
 
 
 class NumberError(ValueError):
-    """A text that is no such number; the message is Go's."""
+    """The text is not such a number; the message is Go's."""
 
 
 def parse_int(text: str, bits: int = 64, function: str = "ParseInt") -> int:
@@ -43,7 +43,7 @@ def atoi(text: str) -> int:
 
 
 def parse_bool(text: str) -> bool:
-    """Return the truth a text stands for; raises NumberError."""
+    """Return the boolean of a text; raises NumberError."""
     if text in _TRUE:
         return True
     if text in _FALSE:

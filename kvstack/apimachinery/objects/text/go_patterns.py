@@ -30,7 +30,7 @@ _OPTIONS.log_errors = False
 
 
 class PatternError(ValueError):
-    """A text is no pattern; the message is Go's."""
+    """The text is not a valid pattern; the message is Go's."""
 
 
 class Pattern(Protocol):
@@ -42,8 +42,8 @@ class Pattern(Protocol):
 
 
 def is_match(pattern: Pattern, text: str) -> bool:
-    """Tell whether a pattern matches anywhere in a text."""
-    # Of bytes RE2 has not to tell where in the text something was found.
+    """Return whether a pattern matches anywhere in a text."""
+    # With bytes RE2 need not convert the position of a match.
     return pattern.search(text.encode()) is not None
 
 

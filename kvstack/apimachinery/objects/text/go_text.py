@@ -52,7 +52,7 @@ def quote(text: str) -> str:
 
 
 def quote_time(text: str) -> str:
-    """Return the text as Go's package time quotes it: each byte that is not ASCII by itself."""
+    """Return the text quoted as in Go's package time: each byte that is not ASCII separately."""
     if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
         return f'"{text}"'
     quoted: list[str] = []

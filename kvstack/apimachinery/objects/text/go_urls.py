@@ -21,15 +21,15 @@ _USER: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _HEX: Final = frozenset(b"0123456789abcdefABCDEF")
 _ALPHANUMERIC: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _HOST_BYTES: Final = frozenset(_ALPHANUMERIC + b"-_.~!$&'()*+,;=:[]<>\"")
-"""What stands for itself in the name of a host."""
+"""Characters that need no escape in a host name."""
 _ZONE_BYTES: Final = _HOST_BYTES | {0x20}
-"""What may be escaped in the name of a zone."""
+"""Characters that may be escaped in a zone."""
 _USER_BYTES: Final = "$&+,;="
-"""What stands for itself in the name of a user, besides letters, digits and `-_.~`."""
+"""Characters that need no escape in user info, besides letters, digits and `-_.~`."""
 
 
 class UrlError(ValueError):
-    """A text is no URL; the message is Go's."""
+    """The text is not a URL; the message is Go's."""
 
 
 class Url(NamedTuple):
@@ -37,14 +37,14 @@ class Url(NamedTuple):
 
     scheme: str = ""
     user: str | None = None
-    """User and password, escaped again; None: there is no `@`."""
+    """User and password, escaped; None: there is no `@`."""
     host: str = ""
-    """With the port, if there is one."""
+    """The host with its port, if any."""
     path: str = ""
     query: str = ""
     fragment: str = ""
     opaque: str = ""
-    """What follows the scheme, where that is no path."""
+    """The opaque part: what follows the scheme, if it is not a path."""
 
 
 def parse(text: str) -> Url:
@@ -156,7 +156,7 @@ def _unescaped_host(text: str, *, is_zone: bool = False) -> str:
 
 
 def _bytes(text: str) -> bytes:
-    """Return what a text with escapes stands for."""
+    """Return a text with its escapes decoded."""
     data = text.encode()
     if b"%" not in data:
         return data

@@ -19,7 +19,7 @@ class JsonPathError(ValueError):
 
 
 class Text(NamedTuple):
-    """A text that stands for itself."""
+    """A literal text."""
 
     text: str
 
@@ -51,7 +51,7 @@ class Literal(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """Items of a list, `[start:end:step]`; None: not given. One item has the end after it."""
+    """Items of a list, `[start:end:step]`; None: absent. A single item has end = start + 1."""
 
     start: int | None
     end: int | None
@@ -224,7 +224,7 @@ class _Action:
             self._steps.append(Filter(_action(match[1]), _action(match[3]), match[2]))
 
     def _filter_end(self, start: int) -> int:
-        """Return where the parenthesis of a filter is closed; quotes stand once at most."""
+        """Return the position of a filter's closing parenthesis; it may have one pair of quotes."""
         text, quote, is_closed = self._text, "", False
         for position in range(start, len(text)):
             character = text[position]
@@ -281,7 +281,7 @@ def _bound(text: str | None) -> int | None:
 
 
 def _unquoted(quoted: str) -> str:
-    """Return what a text in quotes of either kind says."""
+    """Return the contents of a quoted text, with either kind of quotes."""
     quote, text = quoted[0], quoted[1:-1]
     pieces: list[str] = []
     position = 0

@@ -1,4 +1,4 @@
-"""What is wrong with a text that is no JSON, in Go's words.
+"""The errors of invalid JSON, with Go's texts.
 
     check_syntax(b'{"a":tru}')   → JsonError: invalid character '}' in literal true (expecting 'e')
     check_syntax(b'{"a":1')      → JsonError: unexpected end of JSON input
@@ -17,7 +17,7 @@ DEPTH_MAX: Final = 240
 
 
 class JsonError(ValueError):
-    """A text that is no JSON; the message is Go's."""
+    """The text is not JSON; the message is Go's."""
 
 
 _SPACE: Final = re.compile(rb"[ \t\r\n]*")
@@ -96,7 +96,7 @@ class _Scanner:
                 )
 
     def _close(self, open_: list[int]) -> bool:
-        """Go past the end of the innermost list or object if it stands here."""
+        """Skip the end of the innermost list or object, if it is here."""
         end = b"}" if open_[-1] == ord("{") else b"]"
         if self._data[self._position : self._position + 1] != end:
             return False

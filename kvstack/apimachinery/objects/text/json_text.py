@@ -4,8 +4,8 @@
     parse(b'{"a":tru}')                → JsonError: invalid character '}' in literal true (…)
     repeated_fields(parse_repeated(b'{"a":{"b":1,"b":2}}'))   → ['duplicate field "a.b"']
 
-`parse` leaves good text to orjson. What orjson refuses is read a second time, to tell what is wrong
-in Go's words, or to take what Go takes: bytes that are not UTF-8 become U+FFFD. Members that stand
+`parse` leaves valid text to orjson. What orjson refuses is parsed again, to report the error with
+Go's text, or to accept what Go accepts: bytes that are not UTF-8 become U+FFFD. Members that stand
 twice are looked for only when a caller asks: `has_repeated` compares the text with the value
 written anew, which is cheap, and reads members one by one only if they differ.
 
@@ -30,7 +30,7 @@ Json = Any
 
 _WRITTEN_DEPTH_MAX: Final = 254
 FINDINGS_MAX: Final = 100
-"""Repeated and unknown fields that are told of one document."""
+"""Limit on the repeated and unknown fields reported for one document."""
 
 _INFINITE: Final = frozenset((float("inf"), float("-inf")))
 _INT64_MIN: Final = -(2**63)
@@ -48,12 +48,12 @@ _HTML: Final = (
 
 
 class RepeatedMembers(dict[str, Any]):
-    """An object of which a member stands twice: a dict of the last ones, and all in order."""
+    """An object with a repeated member: a dict of the last values, and all members in order."""
 
     __slots__ = ("members",)
 
     def __init__(self, members: list[tuple[str, Any]]) -> None:
-        """Keep all members as they stand in the text."""
+        """Keep all members in the order of the text."""
         super().__init__(members)
         self.members: Final = members
 
@@ -67,7 +67,7 @@ class HugeNumber(float):
 
     @classmethod
     def of(cls, text: str) -> "HugeNumber":
-        """Return what stands for a text."""
+        """Return the JSON value of a text."""
         number = cls(text)
         number._text = text
         return number
@@ -91,7 +91,7 @@ def parse_with_huge(data: bytes) -> Json:
 
 
 def has_huge(value: Json) -> bool:
-    """Tell whether there is such a number in a value."""
+    """Return whether there is such a number in a value."""
     if isinstance(value, HugeNumber):
         return True
     inner = value.values() if isinstance(value, dict) else value
@@ -110,12 +110,12 @@ def parse(data: bytes) -> Json:
 
 
 def has_repeated(data: bytes, value: Json) -> bool:
-    """Tell whether any object of a text that `parse` has read has a member twice."""
+    """Return whether any object of a text that `parse` has read has a member twice."""
     text, written = data.strip(), orjson.dumps(value)
     if written == text or _escaped(written) == text:
         return False
     if b"\\u0022" not in text and len(_NAME_END.findall(text)) == written.count(b'":'):
-        # Colons in texts stand on both sides, so the members are as many.
+        # Colons within strings are on both sides, so the members are as many.
         return False
     return any(isinstance(each, RepeatedMembers) for each in _objects(parse_repeated(data)))
 
@@ -126,7 +126,7 @@ def parse_repeated(data: bytes) -> Json:
 
 
 def repeated_fields(value: Json) -> list[str]:
-    """Return what is said of members that stand twice, in order of the text, at most 100.
+    """Return the errors for repeated members, in the order of the text, at most 100.
 
     For values without a type: of one that has a type, its decoder must look, because fields it does
     not know are not looked into.
@@ -137,12 +137,12 @@ def repeated_fields(value: Json) -> list[str]:
 
 
 def duplicate_field(path: str) -> str:
-    """Return what is said of a member that stands twice."""
+    """Return the error for a repeated member."""
     return f"duplicate field {quote(path)}"
 
 
 def unknown_field(path: str) -> str:
-    """Return what is said of a member that its type does not have."""
+    """Return the error for a member that its type does not have."""
     return f"unknown field {quote(path)}"
 
 
@@ -162,7 +162,7 @@ def write_sorted(value: Json) -> bytes:
 
 
 def exact(text: bytes) -> bytes:
-    """Return a text in a block of its own length, which whoever keeps it for long should hold.
+    """Return a text in a block of its own length, for callers that keep it long.
 
     orjson returns what it wrote in the block it wrote to: 4 KiB or more for half a KiB of text.
     """
@@ -170,7 +170,7 @@ def exact(text: bytes) -> bytes:
 
 
 def is_too_deep(value: Json) -> bool:
-    """Tell whether lists and objects nest deeper than DEPTH_MAX."""
+    """Return whether lists and objects nest deeper than DEPTH_MAX."""
     # orjson writes values up to a depth of its own: the difference goes around the value.
     for _ in range(_WRITTEN_DEPTH_MAX - DEPTH_MAX):
         value = [value]
@@ -187,7 +187,7 @@ def copied(value: Json) -> Json:
 
 
 def equal(left: Json, right: Json) -> bool:
-    """Tell whether two values are the same in JSON: 1 is neither true nor 1.0."""
+    """Return whether two values are the same in JSON: 1 is neither true nor 1.0."""
     if type(left) is not type(right):
         return False
     if not isinstance(left, (dict, list)):
@@ -266,11 +266,11 @@ def _objects(value: Json) -> Iterator[dict[str, Any]]:
             waiting.extend(each)
 
 
-def _find_repeated(value: Json, path: str | None, found: dict[str, None]) -> None:
+def _find_repeated(value: Json, path: str | None, errors: dict[str, None]) -> None:
     if isinstance(value, list):
         for position, item in enumerate(value):
             if isinstance(item, (dict, list)):
-                _find_repeated(item, f"{path or ''}[{position}]", found)
+                _find_repeated(item, f"{path or ''}[{position}]", errors)
         return
     if not isinstance(value, dict):
         return
@@ -278,11 +278,11 @@ def _find_repeated(value: Json, path: str | None, found: dict[str, None]) -> Non
     members = value.members if isinstance(value, RepeatedMembers) else value.items()
     for name, member in members:
         where = name if path is None else f"{path}.{name}"
-        if name in seen and len(found) < FINDINGS_MAX:
-            found[duplicate_field(where)] = None
+        if name in seen and len(errors) < FINDINGS_MAX:
+            errors[duplicate_field(where)] = None
         seen.add(name)
         if isinstance(member, (dict, list)):
-            _find_repeated(member, where, found)
+            _find_repeated(member, where, errors)
 
 
 def _parse_again(data: bytes) -> Json:
@@ -340,7 +340,7 @@ def _refuse(text: str) -> float:
 
 
 def _replace_byte(error: UnicodeError) -> tuple[str, int]:
-    """Decode each byte that is no part of a character as U+FFFD, as Go does."""
+    """Decode each byte that is not part of a character as U+FFFD, as Go does."""
     if not isinstance(error, UnicodeDecodeError):
         raise error
     return "\ufffd", error.start + 1

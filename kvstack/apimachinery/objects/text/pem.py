@@ -3,7 +3,8 @@
     list(blocks(b"-----BEGIN CERTIFICATE-----\\nMIIB…\\n-----END CERTIFICATE-----\\n"))
     → [Block("CERTIFICATE", {}, b"0\\x82…")]
 
-What is no block is passed over: text between blocks, ends without a beginning, base64 that is none.
+Everything but blocks is skipped: text between blocks, ends without a beginning, base64 that is
+none.
 """
 
 import base64

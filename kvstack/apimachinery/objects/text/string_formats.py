@@ -259,4 +259,4 @@ _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
     "uuid4": _matches(_UUID.format("4[0-9a-f]{3}", "[89ab][0-9a-f]{3}")),
     "uuid5": _matches(_UUID.format("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}")),
 }
-"""By the name without dashes: whether a text has the format."""
+"""Checks of formats, by name without dashes."""

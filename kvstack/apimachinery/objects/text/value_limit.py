@@ -1,4 +1,4 @@
-"""How many values one body may hold, whatever its bytes.
+"""The limit on the number of values in one body.
 
     check_json(b'{"a":[1,2]}')      three values: fine
     check_json(b"[[],[],…")         TooManyValuesError, before anything is parsed
@@ -25,7 +25,7 @@ class TooManyValuesError(ValueError):
 
 def check_json(data: bytes) -> None:
     """Check the number of values of a JSON text, valid or not; raises TooManyValuesError."""
-    if _marks(data) <= VALUES_MAX:  # what stands in strings is counted as well: seldom too many
+    if _marks(data) <= VALUES_MAX:  # the contents of strings are counted as well: rarely too many
         return
     plain = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     strings = plain.count(b'"') // 2
@@ -43,5 +43,5 @@ def check_count(count: int) -> None:
 
 
 def _marks(data: bytes) -> int:
-    """Return how many values the marks of a text stand for, or a few more."""
+    """Return the number of values by the punctuation of a text, or slightly more."""
     return data.count(b",") + data.count(b"[") + data.count(b"{")

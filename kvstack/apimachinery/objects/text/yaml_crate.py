@@ -46,7 +46,7 @@ def reader(read_yaml: ReadYaml) -> Callable[[bytes], Read]:
 
 
 def _refused(reason: str, subject: Json, value: Json = None) -> ValueError:
-    """Return what says why a text is refused."""
+    """Return the error for a text that is refused."""
     if reason == "count":
         return TooManyValuesError(subject)
     if reason == "key":

@@ -39,16 +39,16 @@ _ALIASES_LOW: Final = 400_000
 _ALIASES_HIGH: Final = 4_000_000
 _BREAK: Final = re.compile("[\\n\\r\\x85\\u2028\\u2029]")
 _BEFORE_DOCUMENT: Final = frozenset("% \t#\ufeff\n\r\x85\u2028\u2029")
-"""First characters of lines that may stand before a document."""
+"""First characters of lines that may precede a document."""
 _UTF16_MARKS: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Read(NamedTuple):
-    """What a text holds."""
+    """The contents of a text."""
 
     value: Json
     repeated: list[tuple[int, Scalar]]
-    """Lines and keys that stand twice."""
+    """Lines and keys of duplicates."""
 
 
 def read(data: bytes) -> Read:
@@ -90,7 +90,7 @@ class _Node:
         self.line = line
         self.value = value
         self.tag = tag
-        """Of a scalar: its tag; empty if its form decides, `tag:…:str` if it is quoted."""
+        """The tag of a scalar; empty if its form decides, `tag:…:str` if it is quoted."""
         self.children: list[_Node] = []
         self.target: _Node | None = None
 
@@ -163,9 +163,9 @@ class _Builder:
 
     def __init__(self) -> None:
         self.repeated: list[tuple[int, Scalar]] = []
-        """Lines and keys that stand twice."""
+        """Lines and keys of duplicates."""
         self.refusal: YamlError | None = None
-        """Why JSON cannot hold it, if so; what is wrong as YAML is told before."""
+        """Why JSON cannot represent it, if so; YAML errors are reported first."""
         self._followed: set[_Node] = set()
         self._count = 0
         self._count_by_alias = 0
@@ -231,21 +231,21 @@ class _Builder:
     def _merge(
         self, members: dict[str, Json], keys: set[tuple[type, Scalar]], node: _Node, depth: int
     ) -> None:
-        """Take over the members of the mappings that stand after a `<<`."""
+        """Merge the members of the mappings after a `<<`."""
         # Of several the first counts most, so it comes last.
-        for each in reversed(node.children) if node.kind is _SEQUENCE else (node,):
-            self._visit(each, depth)
-            target = each
-            if each.kind is _ALIAS:
-                target = self._follow(each)
+        for mapping in reversed(node.children) if node.kind is _SEQUENCE else (node,):
+            self._visit(mapping, depth)
+            target = mapping
+            if mapping.kind is _ALIAS:
+                target = self._follow(mapping)
                 self._visit(target, depth + 1)
             if target.kind is not _MAPPING:
                 raise YamlError("yaml: map merge requires map or sequence of maps as the value")
             self._fill(members, keys, target, depth + 1)
-            self._followed.discard(each)
+            self._followed.discard(mapping)
 
     def _follow(self, alias: _Node) -> _Node:
-        """Return what an alias stands for; it is followed until it is taken out of the set."""
+        """Return the node of an alias; it counts as being followed until removed from the set."""
         if alias in self._followed or alias.target is None:
             raise YamlError(f"yaml: anchor '{alias.value}' value contains itself")
         self._followed.add(alias)
@@ -281,7 +281,7 @@ def _too_deep(line: int) -> YamlError:
 
 
 def _marked(error: yaml.MarkedYAMLError) -> str:
-    """Return what upstream says of bad syntax; it counts lines in its own way."""
+    """Return upstream's error for bad syntax; it counts lines in its own way."""
     line = error.problem_mark.line if error.problem_mark is not None else 0
     if line:
         line += isinstance(error, ScannerError)

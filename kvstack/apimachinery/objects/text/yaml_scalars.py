@@ -70,7 +70,7 @@ _FLOAT_NAMES: Final = {"+Inf": ".inf", "-Inf": "-.inf", "NaN": ".nan"}
 
 
 class YamlError(ValueError):
-    """A text that is no YAML, or cannot be an object; the message is upstream's."""
+    """The text is not YAML, or cannot be an object; the message is upstream's."""
 
 
 def resolve(tag: str, text: str) -> tuple[str, Scalar]:
@@ -129,7 +129,7 @@ def _float(text: str) -> float | None:
 
 
 def _decoded(text: str) -> str:
-    """Return the text that base64 stands for, bytes that are no UTF-8 replaced one by one."""
+    """Return the text in base64; bytes that are not UTF-8 are replaced one by one."""
     digits = text.translate(_NO_BREAKS)
     if _BASE64.fullmatch(digits) is None:
         raise YamlError("yaml: !!binary value contains invalid base64 data")
@@ -141,14 +141,14 @@ def _short(tag: str) -> str:
 
 
 def needs_quotes(text: str) -> bool:
-    """Tell whether a text would be something else without quotes."""
+    """Return whether a text would be something else without quotes."""
     if _resolve_plain(text)[0] != STR or _is_date(text):
         return True
     return ":" in text and _BASE_60.fullmatch(text) is not None
 
 
 def _is_date(text: str) -> bool:
-    """Tell whether a plain scalar would be a time, which is written in quotes."""
+    """Return whether a plain scalar would be a time, which is written in quotes."""
     match = _DATE.fullmatch(text) if text[4:5] == "-" else None
     if match is None:
         return False
@@ -176,7 +176,7 @@ def member_name(key: Scalar, value: Json) -> str:
 
 
 def unsupported_key(key: int | None, value: Json) -> YamlError:
-    """Return what is said of a key that can be no member's name, and of the value it has."""
+    """Return the error for a key that cannot be a member's name, and for its value."""
     kind, shown = ("%!s(<nil>)", "<nil>") if key is None else ("uint64", hex(key))
     return YamlError(
         f"unsupported map key of type: {kind}, key: {shown}, value: {go_syntax(value)}"
@@ -184,7 +184,7 @@ def unsupported_key(key: int | None, value: Json) -> YamlError:
 
 
 def go_key(key: Scalar) -> str:
-    """Return a key as upstream prints it when it stands twice."""
+    """Return a duplicate key as upstream prints it."""
     return hex(key) if isinstance(key, int) and key >= 2**63 else go_syntax(key)
 
 

@@ -30,17 +30,17 @@ from kvstack.apimachinery.objects.text.yaml_reader import Read
 from kvstack.apimachinery.objects.text.yaml_scalars import go_key, needs_quotes
 
 _ODD_NUMBER: Final = re.compile(rb"[:,\[]\s*-?[0-9]+(?:[.eE]|[0-9]{18})")
-"""What may be a number that YAML's way to JSON changes."""
+"""Texts that may be numbers which the conversion from YAML to JSON changes."""
 _KEPT_NAMES_MAX: Final = 64
 """Objects of one kind have the same few names; the order of more is not kept."""
 
 
 class Parsed(NamedTuple):
-    """What a text holds."""
+    """The contents of a text."""
 
     value: Json
     repeated: str
-    """What strict reading says of keys that stand twice; empty if none does."""
+    """The error of a strict reader about duplicate keys; empty if there are none."""
 
 
 def parse(data: bytes) -> Parsed:
@@ -172,7 +172,7 @@ def _compare_names(left: str, right: str) -> int:
 
 
 def _number_at(name: str, position: int, start: int) -> tuple[int, int]:
-    """Return the number whose digits stand at a position, in 64 bits, and where they end."""
+    """Return the number at a position, in 64 bits, and the end of its digits."""
     number = start
     while position < len(name) and name[position].isdecimal():
         number = (number * 10 + ord(name[position]) - ord("0") + 2**63) % 2**64 - 2**63

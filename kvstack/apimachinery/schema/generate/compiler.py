@@ -107,7 +107,7 @@ def compile_tables(sources: Path = text_tables.SOURCES) -> bytes:
 
 def compile_internal(sources: Path = text_tables.SOURCES) -> bytes:
     """Return the data file of the internal types: {name: text, or [[Go name, type, JSON tag?]]}."""
-    found: dict[str, Any] = {}
+    compiled: dict[str, Any] = {}
     for file in sorted((sources / "internal").glob("*.json")):
         table = text_tables.read(file)
         short = text_tables.short_package(table["package"])
@@ -117,8 +117,8 @@ def compile_internal(sources: Path = text_tables.SOURCES) -> bytes:
                 [each.get("go", ""), each["type"], *([each["json"]] if "json" in each else [])]
                 for each in row.get("fields", ())
             ]
-            found[f"{short}.{row['name']}"] = fields if text is None else text
-    return orjson.dumps(found)
+            compiled[f"{short}.{row['name']}"] = fields if text is None else text
+    return orjson.dumps(compiled)
 
 
 class _Types:
@@ -225,15 +225,15 @@ class _Types:
     def _fields(self, row: Row, package: str) -> tuple[list[list[Any]], list[list[int]]]:
         fields: list[list[Any]] = []
         embedded: list[list[int]] = []
-        for each in row["fields"]:
-            if "name" in each:
-                fields.append(self._field(each, package))
+        for field in row["fields"]:
+            if "name" in field:
+                fields.append(self._field(field, package))
                 continue
-            index = self.node(each["type"], package)
-            if "number" in each:
-                embedded.append([each["number"], index])
+            index = self.node(field["type"], package)
+            if "number" in field:
+                embedded.append([field["number"], index])
             below = self.nodes[index]
-            fields.extend(_promoted(inner, each["go"]) for inner in below[5])
+            fields.extend(_promoted(inner, field["go"]) for inner in below[5])
         return fields, embedded
 
     def _field(self, row: Row, package: str) -> list[Any]:
@@ -346,13 +346,14 @@ def _resource(row: Row, storage: Row, selectable: Row, columns: Row) -> Row:
         digest = base64.b64encode(hashlib.sha256(written.encode()).digest()[:8]).decode()
         if digest != row["storageVersionHash"]:
             raise ValueError(f"{name} is not stored as {written}: another storageVersionHash")
-    found = {**row, "storage": stored, "columns": columns.get(row["kind"], [])}
-    found["below"] = [
-        {**each, "columns": columns.get(each["kind"], [])} for each in found.pop("subresources", [])
+    compiled = {**row, "storage": stored, "columns": columns.get(row["kind"], [])}
+    compiled["below"] = [
+        {**each, "columns": columns.get(each["kind"], [])}
+        for each in compiled.pop("subresources", [])
     ]
     if name in selectable:
-        found["selectable"] = selectable[name]
-    return found
+        compiled["selectable"] = selectable[name]
+    return compiled
 
 
 def _trimmed(values: Iterable[object]) -> list[Any]:

@@ -72,7 +72,7 @@ class GoPackage:
     path: str
     types: dict[str, GoType] = field(default_factory=dict)
     constants: list[GoConstant] = field(default_factory=list)
-    """Those that are texts or stand for other constants."""
+    """Constants that are texts or refer to other constants."""
 
 
 def read_package(path: str, files: Iterable[Path]) -> GoPackage:
@@ -96,7 +96,7 @@ def read_package(path: str, files: Iterable[Path]) -> GoPackage:
 
 
 def _imports(lines: list[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    imports: dict[str, str] = {}
     inside = False
     for line in lines:
         if line == "import (":
@@ -107,8 +107,8 @@ def _imports(lines: list[str]) -> dict[str, str]:
             match = _IMPORT.match(line.removeprefix("import"))
             if match:
                 path = match[2]
-                found[match[1] or path.rpartition("/")[2]] = path
-    return found
+                imports[match[1] or path.rpartition("/")[2]] = path
+    return imports
 
 
 def _types(lines: list[str]) -> Iterator[GoType]:
@@ -150,7 +150,7 @@ def _fields(rest: Iterator[str]) -> Iterator[GoField]:
         if match and not match[2].endswith("{"):
             for name in match[1].split(", "):
                 yield GoField(name, match[2], _tags(match[3]))
-        elif line[1:2].isupper():  # what is not exported is nobody else's
+        elif line[1:2].isupper():  # unexported names are used in their package only
             raise ValueError(f"cannot read the field {raw!r}")
 
 

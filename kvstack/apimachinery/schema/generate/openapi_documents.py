@@ -1,4 +1,4 @@
-"""Reading the OpenAPI v3 documents of a release, and what a schema says beyond its Go type."""
+"""Reads the OpenAPI v3 documents of a release, and what a schema adds to its Go type."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def read_schemas(folder: Path) -> dict[str, Schema]:
 
 def returned_when_deleted(folder: Path) -> set[tuple[str, str, str]]:
     """Return the (group, version, resource) whose deletes answer the object, not a Status."""
-    found: set[tuple[str, str, str]] = set()
+    kinds: set[tuple[str, str, str]] = set()
     for path in sorted(folder.glob("*.json")):
         document = json.loads(path.read_text(encoding="utf-8"))
         for name, item in document.get("paths", {}).items():
@@ -29,8 +29,8 @@ def returned_when_deleted(folder: Path) -> set[tuple[str, str, str]]:
             if deleted.get("x-kubernetes-action") == "delete" and not _answers_status(deleted):
                 parts = name.strip("/").split("/")
                 group, version = ("", parts[1]) if parts[0] == "api" else (parts[1], parts[2])
-                found.add((group, version, parts[-2]))
-    return found
+                kinds.add((group, version, parts[-2]))
+    return kinds
 
 
 def _answers_status(operation: Schema) -> bool:
@@ -40,11 +40,11 @@ def _answers_status(operation: Schema) -> bool:
 
 def beyond_go(schema: Schema) -> Schema:
     """Return the members of a field's schema that its Go type does not imply."""
-    found = {key: value for key, value in schema.items() if key not in _GO_SAYS}
+    keywords = {key: value for key, value in schema.items() if key not in _GO_SAYS}
     for part in ("items", "additionalProperties"):
         if isinstance(schema.get(part), dict):
-            found.pop(part, None)
+            keywords.pop(part, None)
             below = beyond_go(schema[part])
             if below:
-                found[part] = below
-    return found
+                keywords[part] = below
+    return keywords

@@ -1,4 +1,4 @@
-"""Where a directory of published sources holds each Go package, and what it declares.
+"""The Go packages in a directory of published sources, and their declarations.
 
     SOURCE/api[@v0.37.1]/apps/v1/types.go         k8s.io/api/apps/v1
     SOURCE/kubernetes[@v1.37.1]/pkg/apis/apps/…   k8s.io/kubernetes/pkg/apis/apps

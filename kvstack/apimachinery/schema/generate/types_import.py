@@ -30,7 +30,7 @@ def schemas_of_embedded(
     packages: Iterable[GoPackage], schemas: Mapping[str, Schema]
 ) -> dict[str, Schema]:
     """Return schemas of structs that are published only as parts of those that embed them."""
-    found: dict[str, Schema] = {}
+    embedded: dict[str, Schema] = {}
     for package in packages:
         for declared in package.types.values():
             schema = schemas.get(f"{openapi_package(package.path)}.{declared.name}", {})
@@ -39,8 +39,8 @@ def schemas_of_embedded(
                 is_embedded = not field.name and field.tags.get("json", "")[:1] in {"", ","}
                 if schema and is_embedded and name not in schemas:
                     parts = ("properties", "required")
-                    found[name] = {part: schema[part] for part in parts if part in schema}
-    return found
+                    embedded[name] = {part: schema[part] for part in parts if part in schema}
+    return embedded
 
 
 def _openapi_name(text: str, package: GoPackage) -> str:
@@ -144,14 +144,14 @@ def _internal(declared: GoType) -> Row:
 def _enumeration(declared: GoType, package: GoPackage, find_package: FindPackage) -> list[str]:
     if "enum" not in declared.markers:
         return []
-    found = {
+    constants = {
         _value(each, package, find_package)
         for each in package.constants
         if each.type == declared.name
     }
-    if not found:
+    if not constants:
         raise ValueError(f"the enumeration {package.path}.{declared.name} has no values")
-    return sorted(found)
+    return sorted(constants)
 
 
 def _value(constant: GoConstant, package: GoPackage, find_package: FindPackage) -> str:
@@ -162,7 +162,9 @@ def _value(constant: GoConstant, package: GoPackage, find_package: FindPackage) 
     home = find_package(path) if path else package
     other = next((each for each in home.constants if each.name == name), None)
     if other is None:
-        raise ValueError(f"{package.path}.{constant.name} is {constant.same_as}, which is no text")
+        raise ValueError(
+            f"{package.path}.{constant.name} is {constant.same_as}, which is not a string"
+        )
     return _value(other, home, find_package)
 
 

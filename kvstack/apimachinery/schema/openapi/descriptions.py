@@ -55,7 +55,7 @@ def load_descriptions(version: str) -> Descriptions:
 
 
 def read_descriptions(roots: Iterable[Path], version: str) -> Descriptions:
-    """Return the descriptions for a release from folders of the package; none: there are none."""
+    """Return the descriptions for a release from folders of the package; empty if missing."""
     folders = [
         each for root in roots for each in (root / "kubernetes-json-schema").glob("v*-local")
     ]

@@ -78,7 +78,7 @@ def json_yaml_protobuf(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def group_words(group: str) -> str:
-    """Return a group as it stands in operation ids: `RbacAuthorization`, `Core`."""
+    """Return a group's name in operation ids: `RbacAuthorization`, `Core`."""
     name = group.removesuffix(".k8s.io") or "core"
     return "".join(f"{part[0].upper()}{part[1:]}" for part in name.split("."))
 
@@ -130,27 +130,27 @@ class _Writer:
     def _collection(self) -> Iterator[UnsharedOperation]:
         row, kind = self._row, self._kind
         path = f"{self._prefix}{self._in_namespace}/{row.name}"
-        known = parameters.query(parameters.LIST)
+        query = parameters.query(parameters.LIST)
         if "list" in row.verbs:
             name = f"{row.component or row.type.name}List"
             text = f"list or watch objects of kind {kind}"
-            yield self._made(
+            yield self._operation(
                 path,
                 "list",
                 f"list{{}}{self._scope}{kind}",
                 text,
-                known,
+                query,
                 {"200": self._stream(name)},
             )
             if row.is_namespaced:
                 everywhere = f"{self._prefix}/{row.name}"
                 identity = f"list{{}}{kind}ForAllNamespaces"
                 answers = {"200": self._stream(name)}
-                yield self._made(everywhere, "list", identity, text, known, answers, where=[])
+                yield self._operation(everywhere, "list", identity, text, query, answers, where=[])
         if "create" in row.verbs:
             yield self._create(path, f"create{{}}{self._scope}{kind}", f"create a {kind}", row.kind)
         if "deletecollection" in row.verbs:
-            yield self._made(
+            yield self._operation(
                 path,
                 "deletecollection",
                 f"delete{{}}Collection{self._scope}{kind}",
@@ -166,7 +166,7 @@ class _Writer:
         yield from self._writes(path, f"{self._scope}{kind}", "the specified", row.kind, row.verbs)
         if "delete" in row.verbs:
             content = self._content(row.type.name if row.returns_deleted else f"{META}.Status")
-            yield self._made(
+            yield self._operation(
                 path,
                 "delete",
                 f"delete{{}}{self._scope}{kind}",
@@ -185,26 +185,26 @@ class _Writer:
         content = self._content(self._type_name(kind))
         of = f"{part} of {which} {self._kind}" if part else f"{which} {self._kind}"
         if "get" in verbs:
-            known = parameters.query(parameters.READ)
+            query = parameters.query(parameters.READ)
             answers = {"200": content}
-            yield self._made(
-                path, "get", f"read{{}}{words}", f"read {of}", known, answers, kind, where
+            yield self._operation(
+                path, "get", f"read{{}}{words}", f"read {of}", query, answers, kind, where
             )
         both = {"200": content, "201": content}
         if "update" in verbs:
-            known = parameters.query(parameters.WRITE)
+            query = parameters.query(parameters.WRITE)
             body = {"content": {"*/*": content[_JSON]}, "required": True}
             identity = f"replace{{}}{words}"
             text = f"replace {of}"
-            yield self._made(path, "update", identity, text, known, both, kind, where, body)
+            yield self._operation(path, "update", identity, text, query, both, kind, where, body)
         if "patch" in verbs:
-            known = parameters.query(parameters.PATCH)
+            query = parameters.query(parameters.PATCH)
             schema = {"schema": reference(f"{META}.Patch")}
             patches = dict.fromkeys(sorted(self._row.patches), schema)
             body = {"content": patches, "required": True}
             identity = f"patch{{}}{words}"
             text = f"partially update {of}"
-            yield self._made(path, "patch", identity, text, known, both, kind, where, body)
+            yield self._operation(path, "patch", identity, text, query, both, kind, where, body)
 
     def _create(
         self,
@@ -218,7 +218,7 @@ class _Writer:
         known = parameters.query(parameters.WRITE)
         answers = {"200": content, "201": content, "202": content}
         body = {"content": {"*/*": content[_JSON]}, "required": True}
-        return self._made(path, "create", identity, text, known, answers, kind, where, body)
+        return self._operation(path, "create", identity, text, known, answers, kind, where, body)
 
     def _watches(self) -> Iterator[UnsharedOperation]:
         if "watch" not in self._row.verbs or self._row.is_custom:
@@ -243,7 +243,7 @@ class _Writer:
     ) -> UnsharedOperation:
         answers = {"200": self._stream(f"{META}.WatchEvent")}
         known = parameters.query(parameters.LIST)
-        made = self._made(path, "watch", identity, text, known, answers, where=where)
+        made = self._operation(path, "watch", identity, text, known, answers, where=where)
         made.operation["x-kubernetes-action"] = action
         return made
 
@@ -268,16 +268,16 @@ class _Writer:
         return self._name if is_own else parameters.in_path("name", f"name of the {part.kind.kind}")
 
     def _log(self, path: str, words: str) -> UnsharedOperation:
-        known = [*parameters.query(parameters.READ), *self._options("PodLogOptions")]
+        query = [*parameters.query(parameters.READ), *self._options("PodLogOptions")]
         schema = {"schema": {"type": "string"}}
         kinds = (*self._content(""), "text/plain")
         answers = {"200": dict.fromkeys(sorted(kinds), schema)}
         text = f"read log of the specified {self._kind}"
         where = [*self._where, self._name]
-        return self._made(path, "get", f"read{{}}{words}", text, known, answers, where=where)
+        return self._operation(path, "get", f"read{{}}{words}", text, query, answers, where=where)
 
     def _connect(self, part: Subresource, path: str, words: str) -> Iterator[UnsharedOperation]:
-        known = self._options(part.kind.kind)
+        query = self._options(part.kind.kind)
         name = self._name_of(part)
         methods = _CONNECTED if part.name == "proxy" else ("get", "post")
         paths = [(path, "", [*self._where, name])]
@@ -289,17 +289,19 @@ class _Writer:
                 identity = f"connect{{}}{method.capitalize()}{words}{suffix}"
                 text = f"connect {method.upper()} requests to {part.name} of {self._kind}"
                 answers = {"200": {"*/*": {"schema": {"type": "string"}}}}
-                made = self._made(each, "get", identity, text, known, answers, part.kind, where)
+                made = self._operation(
+                    each, "get", identity, text, query, answers, part.kind, where
+                )
                 made.operation["x-kubernetes-action"] = "connect"
                 yield made._replace(method=method)
 
-    def _made(
+    def _operation(
         self,
         path: str,
         verb: str,
         identity: str,
         description: str,
-        known: list[Parameter],
+        query: list[Parameter],
         answers: dict[str, Any],
         kind: Kind | None = None,
         where: list[Parameter] | None = None,
@@ -318,7 +320,7 @@ class _Writer:
         if body is not None:
             operation["requestBody"] = body
         place = self._where if where is None else where
-        return UnsharedOperation(path, _METHODS[verb], operation, [*place, *known])
+        return UnsharedOperation(path, _METHODS[verb], operation, [*place, *query])
 
     def _content(self, name: str) -> dict[str, Any]:
         schema = {"schema": reference(name)}

@@ -3,7 +3,7 @@
     encode_v3(document)    of application/com.github.proto-openapi.spec.v3.v1.0+protobuf
     encode_v2(document)    of application/com.github.proto-openapi.spec.v2.v1.0+protobuf
 
-A table says what becomes of each member of an object; one that is in no table is an error, but for
+A table defines the encoding of each member of an object; a member in no table is an error, but for
 extensions (`x-…`), which are sent as YAML (JSON is that, too), and so are examples and the like.
 Fields are written in ascending order.
 """
@@ -111,7 +111,7 @@ _V2: Final = {
     "SecurityDefinitions": "*:1:SecurityDefinition",
     "ApiKey": "type:1:string name:2:string in:3:string description:4:string",
 }
-"""Of each message: JSON name, number and type of its fields. `*` takes all members as name and
+"""For each message: JSON name, number and type of its fields. `*` takes all members as name and
 value, `x-` the extensions; `X?` is X or a reference, `[X]` a list."""
 
 
@@ -241,14 +241,14 @@ class _Encoder:
 def _fields(rows: Mapping[str, tuple[int, Encode]], message: str, value: Value) -> bytes:
     parts: list[tuple[int, bytes]] = []
     extensions: dict[str, Value] = {}
-    for name, each in value.items():
+    for name, member in value.items():
         if name.startswith("x-"):
-            extensions[name] = each
+            extensions[name] = member
         elif name not in rows:
             raise ValueError(f"{message} has no member {name}")
         else:
             number, encode = rows[name]
-            parts.append((number, encode(each)))
+            parts.append((number, encode(member)))
     if extensions:
         number, encode = rows["x-"]
         parts.append((number, encode(extensions)))

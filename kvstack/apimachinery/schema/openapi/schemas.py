@@ -1,7 +1,7 @@
 """The schemas of types, as components of an OpenAPI v3 document.
 
 A struct becomes an object with its properties; what refers to one is a `$ref`, or an `allOf` of one
-where a description or default stands beside it. Types that have a form of their own in JSON (times,
+where it has a description or default. Types that have a form of their own in JSON (times,
 quantities) are components, too.
 """
 
@@ -41,15 +41,15 @@ def components(
     names: Iterable[str], types: Mapping[str, Type], descriptions: Descriptions
 ) -> dict[str, Schema]:
     """Return the schemas of the named types and of all they refer to, by name."""
-    found: dict[str, Schema] = {}
+    schemas: dict[str, Schema] = {}
     waiting = list(names)
     while waiting:
         name = waiting.pop()
-        if name not in found:
+        if name not in schemas:
             type_ = types[name]
-            found[name] = _component(type_, descriptions.get(name))
+            schemas[name] = _component(type_, descriptions.get(name))
             waiting.extend(_referred(type_))
-    return dict(sorted(found.items()))
+    return dict(sorted(schemas.items()))
 
 
 def _component(type_: Type, texts: tuple[str, Mapping[str, str]]) -> Schema:

@@ -42,14 +42,14 @@ _PRODUCED: Final = (
 )
 """The orders in which media types are listed."""
 _UNSAID: Final = frozenset(("allOf", "anyOf", "oneOf", "not", "nullable"))
-"""What schemas of custom resources may say and v2 does not know."""
+"""Keywords in schemas of custom resources that v2 does not have."""
 _PRESERVES: Final = "x-kubernetes-preserve-unknown-fields"
 _OF_KINDS: Final = frozenset(("x-kubernetes-group-version-kind", "x-kubernetes-selectable-fields"))
 _OF_ALL_GROUPS: Final = (f"{META}.DeleteOptions", f"{META}.WatchEvent")
 
 
 def document(documents: Documents, version: str) -> Document:
-    """Return the document that says what the given v3 documents say."""
+    """Return the v2 document of v3 documents."""
     paths: dict[str, Any] = {}
     definitions: dict[str, Any] = {}
     kinds: dict[str, list[Any]] = {name: [] for name in _OF_ALL_GROUPS}

@@ -5,7 +5,7 @@
     documents.document("apis/apps/v1")
     documents.hash("apis/apps/v1")    of its JSON, as in the index and the Etag
 
-Documents are made when they are asked for and kept. The index needs the hashes of all.
+Documents are made at their first use and kept. The index needs the hashes of all.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ _OF_ALL_GROUPS: Final = (f"{META}.DeleteOptions", f"{META}.WatchEvent")
 
 
 class Documents:
-    """The documents of the given rows; make a new one when rows come or go."""
+    """The documents of these rows; make a new object when rows are added or removed."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Documents:
         version: str,
         descriptions: Descriptions | None = None,
     ) -> None:
-        """Hold the rows; `version` is the server's, as `1.37`; nothing is made yet."""
+        """Take the rows; `version` is the server's, as `1.37`. Documents are made later."""
         self._table = table
         self._version = version
         self._given_descriptions = descriptions
@@ -75,16 +75,16 @@ class Documents:
 
     def changed(self, rows: Iterable[Resource]) -> "Documents":
         """Return the documents of other rows, with what was made of those that stay the same."""
-        found = Documents(self._table, rows, self._version, self._given_descriptions)
-        for name in self._documents.keys() & set(found.names):
-            if found.is_same(name, self._paths.get(name)):
+        changed = Documents(self._table, rows, self._version, self._given_descriptions)
+        for name in self._documents.keys() & set(changed.names):
+            if changed.is_same(name, self._paths.get(name)):
                 document, digest = self._documents[name], self._hashes.get(name)
-                found.take(name, document, self._bytes.get(name), digest)
-        found.custom_names.update(self.custom_names)
-        return found
+                changed.take(name, document, self._bytes.get(name), digest)
+        changed.custom_names.update(self.custom_names)
+        return changed
 
     def is_same(self, name: str, rows: list[Resource] | None) -> bool:
-        """Tell whether a document is about these rows; None: it is about no version."""
+        """Return whether a document is about these rows; None: about no version."""
         own = self._paths.get(name)
         if own is None or rows is None:
             return own is rows
@@ -100,7 +100,7 @@ class Documents:
 
     @property
     def names(self) -> list[str]:
-        """What documents there are: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1` …."""
+        """The paths of all documents: `api/v1`, `apis`, `apis/apps`, `apis/apps/v1` …."""
         return sorted([*_FIXED, *self._groups, *self._paths])
 
     def index(self) -> Document:
@@ -113,14 +113,14 @@ class Documents:
         }
 
     def document(self, name: str) -> Document:
-        """Return one document; KeyError: there is none."""
+        """Return one document; KeyError if it does not exist."""
         found = self._documents.get(name)
         if found is None:
             found = self._documents[name] = self._make(name)
         return found
 
     def json(self, name: str) -> bytes:
-        """Return one document as it is sent; KeyError: there is none."""
+        """Return one document as JSON; KeyError if it does not exist."""
         found = self._bytes.get(name)
         if found is None:
             found = self._bytes[name] = orjson.dumps(self.document(name))

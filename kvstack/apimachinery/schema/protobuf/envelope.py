@@ -2,7 +2,7 @@
 
     k8s\\0 + runtime.Unknown {1: {1: apiVersion, 2: kind}, 2: object, 3: encoding, 4: content type}
 
-Kind and version stand in the envelope alone, also for Status errors and lists; the objects in a
+Kind and version are only in the envelope, also for Status errors and lists; the objects in a
 list have neither. A frame of a watch has no envelope of its own, but the object in it has.
 """
 
@@ -20,7 +20,7 @@ _NO_ENCODING: Final = delimited(tag(3, LENGTH), b"") + delimited(tag(4, LENGTH),
 
 
 class Envelope(NamedTuple):
-    """A message and what it is."""
+    """A message with its kind and version."""
 
     api_version: str
     kind: str
@@ -36,7 +36,7 @@ def wrap(api_version: str, kind: str, content: bytes) -> bytes:
 
 
 def unwrap(data: bytes) -> Envelope:
-    """Return what an envelope holds; ProtobufError: it is none, or it is cut off."""
+    """Return the contents of an envelope; ProtobufError if it is invalid or truncated."""
     if data[:4] != MAGIC:
         raise ProtobufError(
             "provided data does not appear to be a protobuf message, expected prefix"

@@ -7,7 +7,7 @@
     RAW            any JSON                ↔  {1: its text}
 
 `writers` and `readers` have one function for each such shape: from a value of JSON to the bytes
-between the field's length and its end, and back. None stands for the zero time and for no JSON.
+between the field's length and its end, and back. None is the zero time, or absent JSON.
 """
 
 import base64

@@ -2,7 +2,7 @@
 
 One pass over the bytes: each message has a table from the tag of a field to what takes its value.
 Unknown fields are skipped; zero values that Go leaves out are left out, and those it always writes
-are there. Text that is no UTF-8 is read with replacement characters, as Go prints it.
+are there. Text that is not UTF-8 is read with replacement characters, as Go prints it.
 """
 
 import struct
@@ -29,7 +29,7 @@ Value = Any
 Parse = Callable[[bytes, int, int, Obj], None]
 """(data, start, end, members): add the members of a message."""
 Read = Callable[[bytes, int, int], Value]
-"""(data, start, end): return the value that the bytes between stand for."""
+"""(data, start, end): decode the bytes between and return the value."""
 
 _COMPILED: Final = "protobuf reader"
 _TEXT: Final = 0
@@ -42,17 +42,17 @@ _CUT_OFF: Final = "unexpected EOF"
 
 
 class _Taker(NamedTuple):
-    """What to do with a field of one tag."""
+    """How a field of one tag is decoded."""
 
     action: int
     name: str
     keeps_zero: bool
     read: Value
-    """Of _EMBEDDED a Parse; of fields with a length a Read; of numbers a function of the number."""
+    """A Parse for _EMBEDDED, a Read for fields with a length, else a function of the number."""
 
 
 def reader(type_: Type) -> Read:
-    """Return what reads the content of a field with a length."""
+    """Return the reader of the content of a field with a length."""
     found = type_.compiled.get(_COMPILED)
     if found is None:
         # Messages refer to one another in circles: until it is made, look it up when called.
@@ -93,7 +93,7 @@ def _message(type_: Type, parse: Parse) -> Read:
 
 
 def _is_meta(field: Field) -> bool:
-    """Tell whether a field is one of TypeMeta, which messages do not have."""
+    """Return whether a field is one of TypeMeta, which messages do not have."""
     return field.number == 0 and field.inline
 
 
@@ -202,13 +202,13 @@ def _takers(field: Field) -> dict[int, _Taker]:
 
 def _packed(wire_type: int, read: Callable[[int], Value]) -> Read:
     def read_packed(data: bytes, position: int, end: int) -> Value:
-        found = []
+        numbers = []
         while position < end:
             number, position = _number(data, position, wire_type)
-            found.append(read(number))
+            numbers.append(read(number))
         if position != end:
             raise ProtobufError(_CUT_OFF)
-        return found
+        return numbers
 
     return read_packed
 

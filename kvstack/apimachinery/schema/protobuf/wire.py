@@ -19,7 +19,7 @@ _SMALL: Final = tuple(bytes((number,)) for number in range(128))
 
 
 class ProtobufError(ValueError):
-    """Bytes that are no message."""
+    """The bytes are not a valid message."""
 
 
 def varint(number: int) -> bytes:
@@ -36,7 +36,7 @@ def varint(number: int) -> bytes:
 
 
 def tag(number: int, wire_type: int) -> bytes:
-    """Return what stands in front of a field."""
+    """Return the tag of a field."""
     return varint(number << 3 | wire_type)
 
 
@@ -75,7 +75,7 @@ def signed32(number: int) -> int:
 
 
 def skip(data: bytes, position: int, wire_type: int, end: int) -> int:
-    """Return where the value of a field ends that nobody knows."""
+    """Return the end of the value of an unknown field."""
     if wire_type == VARINT:
         position = read_varint(data, position)[1]
     elif wire_type == LENGTH:

@@ -24,7 +24,7 @@ Obj = dict[str, Any]
 Value = Any
 """A value of JSON that is not null."""
 Content = Callable[[Value], bytes]
-"""Returns what stands between the length of a field and its end."""
+"""Returns the bytes between the length of a field and its end."""
 Put = Callable[[Value, list[bytes]], None]
 """Appends a field, or all of a list or map, to the parts of a message."""
 
@@ -36,7 +36,7 @@ _NUMBERS: Final = frozenset({Shape.INT32, Shape.INT64, Shape.BOOL})
 
 
 def writer(type_: Type) -> Content:
-    """Return what writes the content of a value: a message, or a leaf with a length."""
+    """Return the writer of a value's content: a message, or a leaf with a length."""
     found = type_.compiled.get(_COMPILED)
     if found is None:
         # Messages refer to one another in circles: until it is made, look it up when called.
@@ -202,7 +202,7 @@ def _element(type_: Type) -> Type:
 
 
 def _zero_field(type_: Type, start: bytes) -> bytes:
-    """Return what is written for a field that is no pointer and was not given."""
+    """Return the bytes of an absent field that is not a pointer."""
     if type_.shape in {Shape.LIST, Shape.MAP, Shape.BYTES}:
         return b""
     if type_.shape in _NUMBERS:

@@ -1,4 +1,4 @@
-"""The answer to one request, as its handler gives it.
+"""The answer to one request, for its handler.
 
     answer.send(200, headers, body)                                          whole
     answer.start(200, headers); await answer.write(...); answer.finish()     streamed
@@ -26,13 +26,13 @@ from typing import Protocol
 from kvstack.component.http.serving.request import ClientGoneError, Pieces
 from kvstack.component.http.serving.transport import Headers, HttpTransport
 
-PIECE_BYTES = 64 << 10  # about as large are the pieces of what is made as it is read
+PIECE_BYTES = 64 << 10  # approximate size of pieces that are made as they are read
 UNSENT_BYTES_MAX = 1 << 20  # of one answer; above it, write waits
 _UNSENT_BYTES_LOW = UNSENT_BYTES_MAX // 4  # until at most this is unsent
 
 
 class Waiting(Protocol):
-    """Who runs a handler on that has waited."""
+    """Runs the rest of a handler that has waited."""
 
     @property
     def task(self) -> "asyncio.Task[None]":
@@ -60,8 +60,8 @@ class Answer:
         "_waiters",
         "call",
         "is_disconnected",
+        "is_ending",
         "is_endless",
-        "is_told_to_close",
         "on_written",
         "state",
         "waiting",
@@ -79,9 +79,9 @@ class Answer:
         self.state = State.NONE
         self.is_endless = False
         self.is_disconnected = False  # the client is
-        self.is_told_to_close = False
+        self.is_ending = False
         self.on_written: Callable[[], None] | None = None  # see when_written
-        self.waiting: Waiting | None = None  # who runs the handler on, once it has waited
+        self.waiting: Waiting | None = None  # runs the rest of the handler, once it has waited
 
     @property
     def task(self) -> "asyncio.Task[None] | None":
@@ -95,7 +95,7 @@ class Answer:
 
     @property
     def transport(self) -> HttpTransport:
-        """What carries it."""
+        """The transport that carries it."""
         return self._transport
 
     def send(self, status: int, headers: Headers = (), body: bytes = b"", *rest: bytes) -> None:
@@ -123,7 +123,7 @@ class Answer:
             await self.room()
 
     async def write_piece(self, data: bytes) -> None:
-        """Send a piece of what is made as it is read; waits while two of PIECE_BYTES are unsent."""
+        """Send a piece that was made as needed; waits while two of PIECE_BYTES are unsent."""
         unsent = self._write(data)
         if unsent is None:
             await self._disconnected()
@@ -136,13 +136,13 @@ class Answer:
 
     def _write(self, data: bytes) -> int | None:
         if self.state not in (State.STARTED, State.UPGRADED):
-            raise RuntimeError("the answer is not started, or over")
+            raise RuntimeError("the answer is not open")
         if self._is_head or not data:
             return 0
         return self._transport.write(self.call, data)
 
     async def _disconnected(self) -> None:
-        """Wait to be told that the client has disconnected, as the transport knows already."""
+        """Wait for the notification of a disconnection that the transport has already seen."""
         if self.is_disconnected:
             raise ClientGoneError
         waiter = asyncio.get_running_loop().create_future()
@@ -200,7 +200,7 @@ class Answer:
 
     async def closing(self) -> None:
         """Wait until the server ends its endless answers; cancelled if the client disconnects."""
-        if not self.is_told_to_close:
+        if not self.is_ending:
             self._closing = asyncio.get_running_loop().create_future()
             try:
                 await self._closing
@@ -253,7 +253,7 @@ class Answer:
 
     def close(self) -> None:
         """Ask the handler to end an endless answer."""
-        self.is_told_to_close = True
+        self.is_ending = True
         if self._closing is not None:
             if not self._closing.done():
                 self._closing.set_result(None)

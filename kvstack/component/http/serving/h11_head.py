@@ -32,5 +32,5 @@ class H11Head:
         return list(self._items)
 
     def has_prefix(self, prefix: str) -> bool:
-        """Tell whether there is a header whose name begins so."""
+        """Return whether there is a header whose name begins so."""
         return any(name.startswith(prefix) for name, _ in self._items)

@@ -9,9 +9,9 @@ current task while handlers are stepped. The first handler that waits gets it, a
 made. A handler that ends without waiting leaves the spare unused; but if it has cancelled the spare
 or kept a reference to it, the spare is discarded.
 
-A handler that waits for what many wait for (`kvstack.component.parking.Wait`) gets no task either:
-it is put aside, and stepped again together with all others that were woken. It gets one when
-somebody asks for it (`Parked.task`), which is how it is cancelled.
+A handler that awaits a shared `kvstack.component.parking.Wait` gets no task either: it is parked,
+and stepped again together with all others that were woken. It gets one when `Parked.task` is read,
+which is how it is cancelled.
 
 Each handler has its own copy of the context that the server was started in.
 """
@@ -143,7 +143,7 @@ class Spare(Coroutine[object, None, None]):
 
 
 class Parked:
-    """A handler that was put aside until what it waits for is there."""
+    """A parked handler, until its Wait is done."""
 
     __slots__ = ("_context", "_coroutine", "_spare", "_tasks", "_wait", "on_end")
 
@@ -168,7 +168,7 @@ class Parked:
         return self._spare.task
 
     def put_aside(self, wait: Wait[Any]) -> None:
-        """Be stepped again when this is there."""
+        """Step the handler again when this is done."""
         self._wait = wait
         wait.park(self)
 
@@ -179,7 +179,7 @@ class Parked:
         spare.adopt(self._coroutine, self._context, waits_for)
 
     def wake(self) -> None:
-        """Be stepped in the next turn of the loop."""
+        """Step the handler in the next iteration of the loop."""
         self._tasks.step_soon(self)
 
     def step(self) -> Any:  # noqa: ANN401 - a Wait, a future or None
@@ -201,7 +201,7 @@ class HandlerTasks:
         self._context = contextvars.copy_context()
         self._spare: Spare | None = None
         self._references = 0  # to the spare task, when only the loop and this object have one
-        self._woken: list[Parked] = []  # to be stepped in the next turn of the loop
+        self._woken: list[Parked] = []  # to be stepped in the next iteration of the loop
 
     def enter(self) -> None:
         """Make the spare the current task; call it in a callback of the loop, before begin."""
@@ -247,10 +247,10 @@ class HandlerTasks:
         """Return a new spare."""
         return Spare(self._loop, self._context)
 
-    # Those put aside.
+    # Parked handlers.
 
     def step_soon(self, parked: Parked) -> None:
-        """Step a handler that was put aside in the next turn of the loop."""
+        """Step a parked handler in the next iteration of the loop."""
         self._woken.append(parked)
         if len(self._woken) == 1:
             self._loop.call_soon(self._step_woken)
@@ -292,7 +292,7 @@ class HandlerTasks:
             spare.retire()
 
     def _is_used(self, spare: Spare) -> bool:
-        """Tell whether a handler has done something to the spare task, or kept a reference."""
+        """Return whether a handler has done something to the spare task, or kept a reference."""
         return spare.is_spent or sys.getrefcount(spare.task) != self._references
 
     def _discard_used(self, spare: Spare) -> None:

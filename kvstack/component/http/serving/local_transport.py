@@ -50,7 +50,7 @@ class LocalHead:
         return list(self._items)
 
     def has_prefix(self, prefix: str) -> bool:
-        """Tell whether there is a header whose name begins so."""
+        """Return whether there is a header whose name begins so."""
         return any(name.startswith(prefix) for name, _ in self._items)
 
 
@@ -95,7 +95,7 @@ class LocalResponse:
             if self._is_over:
                 if self._is_whole:
                     return b""
-                raise ConnectionResetError("the answer was torn off")
+                raise ConnectionResetError("the answer was aborted")
             await self._change()
         piece = self._pieces.popleft()
         self._unread_bytes -= len(piece)
@@ -131,7 +131,7 @@ class LocalResponse:
             await self._change()
 
     def expire(self) -> None:
-        """Let the client wait no longer, unless the answer has begun."""
+        """End the client's wait, unless the answer has begun."""
         if not self.status:
             self._is_late = True
             self._wake()
@@ -207,10 +207,10 @@ class LocalTransport:
     ) -> LocalResponse:
         """Send a request, and return once the head of its answer is there.
 
-        TimeoutError if it is not there after timeout_s, ConnectionError if it will never be.
+        TimeoutError if it has not arrived after timeout_s, ConnectionError if it will never arrive.
         """
         if self._sink is None or self._is_draining or self._deadlines is None:
-            raise ConnectionRefusedError("the server takes no requests")
+            raise ConnectionRefusedError("the server accepts no requests")
         self._last += 1
         call = self._last
         response = self._open[call] = LocalResponse(self, call)

@@ -139,7 +139,7 @@ class NativeTransport(HttpTransport):
             try:
                 requests, pieces, ended, disconnected, writable, notices = crate.poll()
             except RuntimeError as error:
-                raise ComponentError(f"the native transport ended by itself: {error}") from error
+                raise ComponentError(f"the native transport failed: {error}") from error
             progress = pieces, ended, disconnected, writable
             for notice in notices:
                 sink.on_notice(notice)

@@ -1,7 +1,7 @@
-"""At which level a server's notices are logged.
+"""The log levels of a server's notices.
 
-Most tell of one connection: whoever reaches the port can cause any number of them. Those that tell
-of the process's descriptors come at intervals, and an operator has to know of them.
+Most are about one connection, and any client can cause any number of them. Those about the
+process's descriptors come at intervals, and operators need to see them.
 """
 
 from typing import Final
@@ -13,11 +13,11 @@ OF_DESCRIPTORS: Final = (
     "connections closed that had sent nothing",
     "no connections are accepted while",
 )
-"""How notices begin that tell of a lack of descriptors, in both transports."""
+"""The beginnings of notices about a lack of descriptors, in both transports."""
 
 
 def log_notice(logger: Logger, notice: str) -> None:
-    """Log what a server reports of its connections."""
+    """Log a server's notice about its connections."""
     if notice.startswith(OF_DESCRIPTORS):
         logger.warning(notice)
     else:

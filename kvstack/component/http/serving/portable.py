@@ -66,18 +66,18 @@ class PortableTransport(HttpTransport):
     async def start(self, sink: Sink) -> list[str]:
         self._sink = sink
         self._loop = asyncio.get_running_loop()
-        made: list[tuple[Listener, socket.socket, ServerContexts | None]] = []
+        bound_listeners: list[tuple[Listener, socket.socket, ServerContexts | None]] = []
         try:
             for listener in self._listeners:
                 contexts = None if listener.tls is None else ServerContexts(listener.tls)
-                made.append((listener, self._bind(listener), contexts))
+                bound_listeners.append((listener, self._bind(listener), contexts))
         except BaseException:
-            for _, listening, _ in made:
+            for _, listening, _ in bound_listeners:
                 listening.close()
             raise
         urls = []
-        self._listening = [listening for _, listening, _ in made]
-        for listener, listening, contexts in made:
+        self._listening = [listening for _, listening, _ in bound_listeners]
+        for listener, listening, contexts in bound_listeners:
             listening.setblocking(False)
             accepting = self._accept(listener, listening, contexts)
             self._accepting.append(self._loop.create_task(accepting, name="http accept"))

@@ -279,7 +279,7 @@ class H1Connection(asyncio.Protocol):
         return self._is_held or self._ahead >= self._limits.window_bytes
 
     def _is_received(self) -> bool:
-        """Tell whether a request is open that was received completely."""
+        """Return whether a request is open that was received completely."""
         return bool(self._call) and self._h11.their_state not in {h11.IDLE, h11.SEND_BODY}
 
     def _pause_or_resume(self) -> None:

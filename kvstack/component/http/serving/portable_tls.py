@@ -130,7 +130,7 @@ class ServerContexts:
             _load_key(context, pair)
         except (OSError, ValueError, KeyError) as error:
             raise ConfigError(
-                f"TLS with {_shown(pair.cert)} and {_shown(pair.key)}: {error}"
+                f"TLS with {_describe(pair.cert)} and {_describe(pair.key)}: {error}"
             ) from error
         return context
 
@@ -176,11 +176,11 @@ def _ders(pem: Pem) -> list[bytes]:
     try:
         found = x509.load_pem_x509_certificates(_read(pem))
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{_shown(pem)}: {error}") from error
+        raise ConfigError(f"{_describe(pem)}: {error}") from error
     return [each.public_bytes(Encoding.DER) for each in found]
 
 
-def _shown(pem: Pem) -> str:
+def _describe(pem: Pem) -> str:
     return pem if isinstance(pem, str) else "the PEM given"
 
 

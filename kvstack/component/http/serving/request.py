@@ -55,7 +55,7 @@ class Pieces:
             if self._is_over:
                 return b""
             if self._waiter is not None:
-                raise RuntimeError("the body is read by another task already")
+                raise RuntimeError("another task is reading the body")
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter
@@ -137,11 +137,11 @@ class Request:
         return self._head.items()
 
     def all_headers(self) -> list[tuple[str, str]]:
-        """Return `headers`, for whoever may need them later."""
+        """Return `headers`, for later use."""
         return self._head.items()
 
     def has_header_prefix(self, prefix: str) -> bool:
-        """Tell whether there is a header whose name begins so; prefix: in lower case."""
+        """Return whether there is a header whose name begins so; prefix: in lower case."""
         return self._head.has_prefix(prefix)
 
     async def read(self, bytes_max: int | None = None) -> bytes:

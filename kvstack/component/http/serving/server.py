@@ -79,7 +79,7 @@ class HttpServer:
         *,
         transport: HttpTransport | None = None,
     ) -> None:
-        """Serve nothing yet. on_notice gets a line for the log for each connection closed by us.
+        """Create the server. on_notice gets a log line for each connection closed by us.
 
         transport: carries requests instead of sockets; then there are no listeners.
         """
@@ -96,7 +96,7 @@ class HttpServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: HandlerTasks | None = None
         self._open: dict[int, Answer] = {}  # by call; their handlers wait
-        self._unwritten: dict[int, Answer] = {}  # by call; somebody waits until they are written
+        self._unwritten: dict[int, Answer] = {}  # by call; with waiters for their writing
         limits = [each.limits.write_stall_timeout_s for each in listeners]
         self._stall_limit_s = min((each for each in limits if each > 0), default=0.0)
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -293,7 +293,7 @@ class HttpServer:
         for answer in [*self._open.values(), *self._unwritten.values()]:
             answer.on_disconnect()
         self._unwritten.clear()
-        self._report("the HTTP server ended by itself", error)
+        self._report("the HTTP server failed", error)
         self._notify()
 
     # The end of a handler.
@@ -308,7 +308,7 @@ class HttpServer:
             if is_too_large:
                 self._refuse(answer, 413, str(error))
             elif is_cancelled:
-                self._refuse(answer, 503, "the server stops")
+                self._refuse(answer, 503, "the server is stopping")
             else:
                 self._refuse(answer, 500, "internal error")
                 error = error or RuntimeError("the request was not answered")

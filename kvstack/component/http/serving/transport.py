@@ -84,7 +84,7 @@ class Head(Protocol):
         ...
 
     def has_prefix(self, prefix: str) -> bool:
-        """Tell whether there is a header whose name begins so; prefix: in lower case."""
+        """Return whether there is a header whose name begins so; prefix: in lower case."""
         ...
 
 

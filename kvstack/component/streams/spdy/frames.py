@@ -1,4 +1,4 @@
-"""Frames of SPDY/3.1, without input or output.
+"""Frames of SPDY/3.1, without IO.
 
     codec = Codec(is_client=False)
     for frame in codec.receive(data): …           raises SpdyError
@@ -54,7 +54,7 @@ _ID: Final = 0x7FFFFFFF
 
 
 class SpdyError(Exception):
-    """What came is not SPDY/3.1."""
+    """The received bytes are not SPDY/3.1."""
 
 
 class Frame(NamedTuple):
@@ -73,7 +73,7 @@ class Codec:
     """One connection."""
 
     def __init__(self, *, is_client: bool) -> None:
-        """Clients' streams have odd numbers."""
+        """is_client: a client's streams have odd numbers."""
         self.is_client: Final = is_client
         self._next_id = 1 if is_client else 2
         self._received = bytearray()
@@ -81,7 +81,7 @@ class Codec:
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
 
     def receive(self, data: bytes) -> Iterator[Frame]:
-        """Give the frames that are whole now; raises SpdyError."""
+        """Yield the complete frames; raises SpdyError."""
         received = self._received
         received += data
         while len(received) >= 8:
@@ -99,7 +99,7 @@ class Codec:
 
     def _control(self, head: int, flags: int, payload: bytes) -> Frame | None:
         if head >> 16 != _VERSION:
-            raise SpdyError(f"version {(head >> 16) & 0x7FFF} is not spoken")
+            raise SpdyError(f"unsupported version {(head >> 16) & 0x7FFF}")
         kind = head & 0xFFFF
         if kind in (SETTINGS, WINDOW_UPDATE):
             return None
@@ -118,7 +118,7 @@ class Codec:
             return Frame(kind, stream, b"", self._headers(payload[10:]), is_last)
         if kind in (SYN_REPLY, HEADERS):
             return Frame(kind, stream, b"", self._headers(payload[4:]), is_last)
-        return None  # what is not known is passed over
+        return None  # unknown frames are skipped
 
     def _headers(self, block: bytes) -> dict[str, str]:
         try:
@@ -131,21 +131,21 @@ class Codec:
         count = int.from_bytes(data[:4], "big")
         if count > _HEADERS_MAX:
             raise SpdyError("there are too many headers")
-        found = {}
+        headers = {}
         for _ in range(count):
             parts = []
             for _ in range(2):
                 size = int.from_bytes(data[at : at + 4], "big")
                 at += 4
                 if at + size > len(data):
-                    raise SpdyError("headers are cut off")
+                    raise SpdyError("headers are truncated")
                 parts.append(data[at : at + size].decode("utf-8", "replace"))
                 at += size
-            found[parts[0].lower()] = parts[1].partition("\0")[0]
-        return found
+            headers[parts[0].lower()] = parts[1].partition("\0")[0]
+        return headers
 
     def syn_stream(self, headers: Mapping[str, str]) -> tuple[int, bytes]:
-        """Open a stream; return its number and what is to be sent."""
+        """Open a stream; return its number and the frame to send."""
         stream = self._next_id
         self._next_id += 2
         payload = struct.pack(">IIBB", stream, 0, 0, 0) + self._block(headers)
@@ -166,7 +166,7 @@ class Codec:
         return bytes(out)
 
     def reset(self, stream: int, status: int = CANCEL) -> bytes:
-        """Return the abrupt end of a stream."""
+        """Return the frame that resets a stream."""
         return _control_frame(RST_STREAM, 0, struct.pack(">II", stream, status))
 
     def ping(self, number: int) -> bytes:
@@ -174,7 +174,7 @@ class Codec:
         return _control_frame(PING, 0, struct.pack(">I", number))
 
     def goaway(self, last_id: int) -> bytes:
-        """Return the announcement that the connection ends."""
+        """Return the frame that announces the end of the connection (GOAWAY)."""
         return _control_frame(GOAWAY, 0, struct.pack(">II", last_id, 0))
 
     def _block(self, headers: Mapping[str, str]) -> bytes:
@@ -186,5 +186,5 @@ class Codec:
 
 
 def _control_frame(kind: int, flags: int, payload: bytes) -> bytes:
-    assert len(payload) < _FRAME_BYTES_MAX, "headers are short"
+    assert len(payload) < _FRAME_BYTES_MAX, "headers are truncated"
     return struct.pack(">II", (_VERSION << 16) | kind, (flags << 24) | len(payload)) + payload

@@ -1,10 +1,10 @@
-"""What carries the bytes of a connection both ways: a `StreamedAnswer` after 101, or a tunnel."""
+"""The byte transport of a connection: a `StreamedAnswer` after 101, or a tunnel."""
 
 from typing import Protocol
 
 
 class Pipe(Protocol):
-    """Bytes, both ways."""
+    """A bidirectional stream of bytes."""
 
     async def read(self) -> bytes:
         """Return the next bytes; empty when the other side sends no more."""

@@ -5,7 +5,7 @@
     stream = await session.accept()                            server; None at the end
     await stream.write(b"…"); stream.finish(); await stream.read()
 
-A stream that is not read holds the whole connection up once much has come for it, as TCP does.
+A stream that is not read blocks the whole connection once much has arrived for it, as in TCP.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ class Stream:
     """One stream of bytes, both ways."""
 
     def __init__(self, session: "Session", number: int, headers: Mapping[str, str]) -> None:
-        """Made by its session."""
+        """Created by its session."""
         self.id: Final = number
         self.headers: Final = headers
         self._session = session
@@ -53,44 +53,44 @@ class Stream:
             await self._session.send(self._session.codec.data(self.id, data))
 
     async def finish(self) -> None:
-        """Send no more."""
+        """End the sending side."""
         if not self._is_finished:
             self._is_finished = True
             await self._session.send(self._session.codec.data(self.id, b"", fin=True))
 
     async def reset(self) -> None:
-        """End it at once."""
+        """Reset the stream."""
         self._is_finished = True
         await self._session.send(self._session.codec.reset(self.id))
         self._session.forget(self.id)
         self.end()
 
     async def add(self, data: bytes) -> None:
-        """Take what came for it."""
+        """Take received bytes."""
         if data:
             await self._pieces.put(data)
 
     def end(self) -> None:
-        """Nothing more comes for it."""
+        """Note that nothing more will be received."""
         self._is_over = True
         self._replied.set()
         if self._pieces.empty():
             self._pieces.put_nowait(b"")
 
     def reply(self) -> None:
-        """The other side has taken it."""
+        """Note that the other side has accepted the stream."""
         self._replied.set()
 
     async def replied(self) -> None:
-        """Wait until the other side has taken it."""
+        """Wait until the other side has accepted the stream."""
         await self._replied.wait()
 
 
 class Session:
-    """One connection; all of it belongs to one loop."""
+    """One connection; use it on one loop."""
 
     def __init__(self, pipe: Pipe, *, is_client: bool) -> None:
-        """Begin to read at once."""
+        """Start reading immediately."""
         self.codec: Final = Codec(is_client=is_client)
         self._pipe = pipe
         self._streams: dict[int, Stream] = {}
@@ -101,7 +101,7 @@ class Session:
         self._reader = loop.create_task(self._read(), name="SPDY connection")
 
     async def open(self, headers: Mapping[str, str]) -> Stream:
-        """Open a stream, and wait until the other side has taken it; SessionOverError."""
+        """Open a stream, and wait until the other side has accepted it; SessionOverError."""
         number, data = self.codec.syn_stream(headers)
         stream = self._streams[number] = Stream(self, number, headers)
         await self.send(data)
@@ -109,7 +109,7 @@ class Session:
             async with asyncio.timeout(_REPLY_S):
                 await stream.replied()
         except TimeoutError as error:
-            raise SessionOverError("the other side takes no stream") from error
+            raise SessionOverError("the other side refused the stream") from error
         return stream
 
     async def accept(self) -> Stream | None:
@@ -127,7 +127,7 @@ class Session:
                 raise SessionOverError(str(error)) from error
 
     def forget(self, number: int) -> None:
-        """Take nothing more for a stream."""
+        """Forget a stream."""
         self._streams.pop(number, None)
 
     async def close(self) -> None:
@@ -138,7 +138,7 @@ class Session:
         self._pipe.close()
 
     def drop(self) -> None:
-        """End the connection at once."""
+        """Abort the connection."""
         self._is_over = True
         self._reader.cancel()
         self._pipe.close()
@@ -149,7 +149,7 @@ class Session:
                 for frame in self.codec.receive(data):
                     await self._take(frame)
         except (SpdyError, OSError):
-            self._pipe.close()  # what cannot be read ends here, with all its streams
+            self._pipe.close()  # invalid bytes end the connection with all its streams
         finally:
             self._is_over = True
             for each in list(self._streams.values()):

@@ -71,7 +71,7 @@ impl Connection {
         Running(self.clone())
     }
 
-    /// Tell whether the server may have processed a stream.
+    /// Return whether the server may have processed a stream.
     pub fn may_have_seen(&self, stream: u32) -> bool {
         self.socket.with(|socket| socket.frames.last_stream.is_none_or(|last| stream <= last))
     }

@@ -87,7 +87,7 @@ impl Endpoint {
         endpoint
     }
 
-    /// Dial no more; open calls go on to their end.
+    /// Stop dialling; open calls go on to their end.
     pub fn close(&self) {
         if let Some(task) = self.task.borrow_mut().take() {
             task.abort();

@@ -411,7 +411,7 @@ impl Hub {
         }
     }
 
-    /// Cancel everything and dial no more.
+    /// Cancel everything and stop dialling.
     pub fn close(&self) {
         for endpoint in self.endpoints.borrow_mut().drain(..) {
             endpoint.close();

@@ -163,7 +163,7 @@ impl Deframer {
         self.chunk = chunk;
     }
 
-    /// Tell whether a message has begun that is not complete.
+    /// Return whether a message has begun that is not complete.
     pub fn is_incomplete(&self) -> bool {
         !self.parts.is_empty() || !self.chunk.is_empty()
     }

@@ -169,7 +169,7 @@ fn patch_plain(value: &mut [u8]) {
 }
 
 /// The code is canonical, so the length of a symbol shows in its first bits: 5 up to 9, 6 up to 0x2d,
-/// 7 up to 0x7b, 8 up to 0xfd; what is longer stands in no path and ends the walk.
+/// 7 up to 0x7b, 8 up to 0xfd; what is longer occurs in no path and ends the walk.
 fn patch_huffman(value: &mut [u8]) {
     const PERCENT: usize = 0x15;
     const SLASH: usize = 0x18;

@@ -24,7 +24,7 @@ pub enum BodyError {
     Gone,
 }
 
-/// Tell whether a body of this length is read ahead; an error if it is too long.
+/// Return whether a body of this length is read ahead; an error if it is too long.
 pub fn comes_whole(port: &Port, parts: &Parts, size: Option<u64>) -> Result<bool, Refusal> {
     let Some(size) = size else { return Ok(false) };
     let fits = size <= port.limits.whole_body_bytes_max as u64;

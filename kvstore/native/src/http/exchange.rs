@@ -164,7 +164,7 @@ fn fitting(head: Result<Response<()>, String>, may_upgrade: bool) -> Result<Resp
     Ok(head)
 }
 
-/// Tell whether a client requests an upgrade that is allowed: any protocol on a port of HTTP alone,
+/// Return whether a client requests an upgrade that is allowed: any protocol on a port of HTTP alone,
 /// elsewhere a WebSocket.
 pub fn asks_for_upgrade(port: &Port, headers: &HeaderMap) -> bool {
     if port.web.is_some() {

@@ -70,7 +70,7 @@ impl FrameObserver {
         }
     }
 
-    /// Tell whether the bytes so far end with a complete frame.
+    /// Return whether the bytes so far end with a complete frame.
     pub fn is_between_frames(&self) -> bool {
         self.preface_left == 0 && self.head_filled == 0
     }

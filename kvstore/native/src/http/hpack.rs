@@ -112,7 +112,7 @@ pub struct Paths {
 pub struct Found {
     /// The path that h2 does not get.
     pub real: Option<Rc<str>>,
-    /// The literal to replace: where its value stands, with its length, and the value instead.
+    /// The literal to replace: the position and length of its value, and the new value.
     pub value: Option<(usize, usize, Vec<u8>)>,
 }
 

@@ -55,7 +55,7 @@ struct Unflushed {
 }
 
 impl Drop for Unflushed {
-    /// It is written, or the connection has ended and nobody waits for it any more.
+    /// It is written, or the connection has ended and nothing waits for it.
     fn drop(&mut self) {
         for (backlog, bytes) in self.credits.drain(..) {
             backlog.credit(bytes);
@@ -81,12 +81,12 @@ impl SharedSocket {
         self.is_body_over.set(is_over);
     }
 
-    /// Tell whether the client has nothing more to send for the last request.
+    /// Return whether the client has nothing more to send for the last request.
     pub fn is_body_over(&self) -> bool {
         self.is_body_over.get()
     }
 
-    /// Tell whether hyper may hold the beginning of a head whose next bytes are unread here.
+    /// Return whether hyper may hold the beginning of a head whose next bytes are unread here.
     pub fn is_head_split(&self) -> bool {
         self.is_head_split.get()
     }
@@ -97,7 +97,7 @@ impl SharedSocket {
         self.unread(bytes);
     }
 
-    /// Tell whether hyper may have more bytes of answers; if not, its task is woken by the next flush.
+    /// Return whether hyper may have more bytes of answers; if not, its task is woken by the next flush.
     pub fn has_room(&self) -> bool {
         let unflushed = &mut *self.unflushed.borrow_mut();
         unflushed.waits = unflushed.bytes >= UNFLUSHED_BYTES_MAX;
@@ -145,7 +145,7 @@ impl SharedSocket {
         self.is_flushed.set(false);
     }
 
-    /// Tell whether everything is written.
+    /// Return whether everything is written.
     pub fn is_flushed(&self) -> bool {
         self.is_flushed.get() && self.ends.borrow().unsent.is_empty()
     }

@@ -29,7 +29,7 @@ pub enum Line {
 }
 
 impl RequestLine {
-    /// Tell whether the next byte begins a head, or continues its line, after so many requests.
+    /// Return whether the next byte begins a head, or continues its line, after so many requests.
     pub fn is_awaited(&self, requests: u64) -> bool {
         self.seen <= requests
     }
@@ -69,7 +69,7 @@ impl RequestLine {
     }
 }
 
-/// Tell whether bytes have a line to its end that passes as it is.
+/// Return whether bytes have a line to its end that passes as it is.
 pub fn is_whole_and_plain(bytes: &[u8]) -> bool {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return false };
     match target_in(&bytes[..end]) {

@@ -7,7 +7,7 @@
 //! "/a b", "/\x7f"                    refused by both
 //! ```
 //!
-//! hyper and h2 get a target that `http` accepts in its place; the real one travels beside it, in
+//! hyper and h2 get a target that `http` accepts instead; the real one is passed beside it, in
 //! `Conn.targets`, and in the request's extensions.
 
 use std::collections::VecDeque;
@@ -54,7 +54,7 @@ impl Targets {
     }
 }
 
-/// Tell whether `http` takes a target as it is; one that it refuses rightly is plain, too.
+/// Return whether `http` takes a target as it is; one that it refuses rightly is plain, too.
 pub fn is_plain(target: &[u8]) -> bool {
     if target.first() != Some(&b'/') {
         return true; // a URL, a host, `*`: left to `http`

@@ -84,7 +84,7 @@ impl PlainCalls {
     /// or whose entry takes more than `data_bytes_max`. The ids of the entries are prefix | suffix + 1 and
     /// so on, where the suffix has 48 bits.
     ///
-    /// A run is (field, call ids, bodies, entries' data, keys, values), of swaps the swaps are in place of
+    /// A run is (field, call ids, bodies, entries' data, keys, values), of swaps the swaps are instead of
     /// keys.
     fn recognize<'py>(
         &self,

@@ -445,7 +445,7 @@ impl<'py> Deliveries<'_, 'py> {
         Ok(self.outbox.tails.len() - 1)
     }
 
-    /// Tell whether a message is too large to be sent; then its stream ends.
+    /// Return whether a message is too large to be sent; then its stream ends.
     fn is_unsendable(&mut self, id: u64, size: usize) -> bool {
         if size <= self.send_bytes_max {
             return false;

@@ -16,7 +16,7 @@ type LimitsArgument = (usize, usize, usize, usize);
 
 /// The value of the first document, lines and keys that stand twice, and None; or None, nothing, and why
 /// the text is refused: ("text", what is said), ("count", at least so many values), ("key", the value in
-/// place of a key), ("name", the key that can be no member's name, the member's value) or ("unread", ""): the
+/// place of a key), ("name", the key that cannot be a member's name, the member's value) or ("unread", ""): the
 /// twin has to read it.
 #[pyfunction]
 pub fn read_yaml<'py>(

@@ -80,7 +80,7 @@ impl CallTable {
         }
     }
 
-    /// Tell whether any call or stream is open.
+    /// Return whether any call or stream is open.
     #[cfg(any(test, fuzzing))]
     pub fn has_open(&self) -> bool {
         !self.calls.borrow().is_empty() || !self.streams.borrow().is_empty()

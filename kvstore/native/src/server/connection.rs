@@ -155,7 +155,7 @@ enum Protocol {
     Http1(Socket),
 }
 
-/// Do the TLS handshake, if there is one; tell whether HTTP/1.1 follows.
+/// Do the TLS handshake, if there is one; return whether HTTP/1.1 follows.
 async fn secure(
     table: &CallTable,
     conn: &Conn,
@@ -412,7 +412,7 @@ impl Driver {
         true
     }
 
-    /// Tell whether the socket has taken nothing for too long.
+    /// Return whether the socket has taken nothing for too long.
     fn is_stalled(&mut self, cx: &mut Context<'_>) -> bool {
         let is_stalled = self.stall_timer.poll(&self.conn.stall, cx).is_ready();
         if is_stalled {

@@ -110,7 +110,7 @@ impl Conn {
         self.peer.rsplit_once(':').map_or(&self.peer, |(host, _)| host)
     }
 
-    /// Tell whether a connection of a port of HTTP has had no request for so long, and has none.
+    /// Return whether a connection of a port of HTTP has had no request for so long, and has none.
     pub fn is_idle_for(&self, time: Duration) -> bool {
         self.port.web.is_some()
             && self.info.get().is_some() // after the handshake, which has a timeout of its own
@@ -150,7 +150,7 @@ impl Conn {
         self.targets.borrow_mut().take(stream)
     }
 
-    /// Tell whether targets were dropped because too many wait.
+    /// Return whether targets were dropped because too many wait.
     pub fn has_lost_targets(&self) -> bool {
         self.targets.borrow().has_lost
     }

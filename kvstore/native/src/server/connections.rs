@@ -105,7 +105,7 @@ impl Connections {
         }
     }
 
-    /// Tell whether new requests may still arrive.
+    /// Return whether new requests may still arrive.
     pub fn may_send_requests(&self) -> bool {
         self.open.borrow().values().any(|conn| !conn.is_closing.get())
     }

@@ -65,7 +65,7 @@ fn first_reserved(limit: Option<u64>) -> u64 {
     limit.map_or(u64::MAX, |limit| limit - RESERVE.min(limit / 2))
 }
 
-/// Tell whether fewer than `RESERVE` descriptors are left with this new one.
+/// Return whether fewer than `RESERVE` descriptors are left with this new one.
 pub fn are_short_with(new: &impl AsFd) -> bool {
     let number = u64::try_from(new.as_fd().as_raw_fd()).unwrap_or(0);
     if number < first_reserved(limit()) && !IS_COUNTING.load(Ordering::Relaxed) {
@@ -78,7 +78,7 @@ pub fn are_short_with(new: &impl AsFd) -> bool {
     are_short()
 }
 
-/// Tell whether fewer than `RESERVE` descriptors are left.
+/// Return whether fewer than `RESERVE` descriptors are left.
 pub fn are_short() -> bool {
     let last = &mut *last();
     if last.as_ref().is_none_or(|count| count.at.elapsed() >= COUNT_INTERVAL) {

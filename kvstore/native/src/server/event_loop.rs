@@ -131,7 +131,7 @@ impl Loop {
         }
     }
 
-    /// Tell whether the thread has ended.
+    /// Return whether the thread has ended.
     pub fn is_over(&self) -> bool {
         *self.over.is_over.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,7 +233,7 @@ async fn accept(table: Rc<CallTable>, listener: Listener) {
     }
 }
 
-/// Tell whether the limits of connections allow another one.
+/// Return whether the limits of connections allow another one.
 fn may_have_another(table: &CallTable, port: &Port, peer: &str) -> bool {
     let (all, own) = (table.options.connections_max, port.limits.connections_max);
     if table.connections.open.borrow().len() < all && port.connections.get() < own {

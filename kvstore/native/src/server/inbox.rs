@@ -72,7 +72,7 @@ pub struct Arrivals {
     pub arrived: Vec<Arrival>, // requests on ports of HTTP alone
     pub half_closed: Vec<u64>,
     pub gone: Vec<u64>,
-    pub writable: Vec<u64>, // streams with so few unsent bytes as `notify_writable` asked for
+    pub writable: Vec<u64>, // streams below the limit of unsent bytes of `notify_writable`
     pub notices: Vec<String>,
 }
 
@@ -90,7 +90,7 @@ struct Waiting {
     is_queued: AtomicBool,
 }
 
-/// The place of a producer in the queue of those that wait for room; it has one at most.
+/// The position of a producer in the queue of waiters for room; at most one each.
 #[derive(Default)]
 pub struct Pause(Option<Arc<Waiting>>);
 
@@ -243,7 +243,7 @@ impl Inbox {
         true
     }
 
-    /// Tell whether a request may be read now; if not, the waker is woken when one may.
+    /// Return whether a request may be read now; if not, the waker is woken when one may.
     pub fn has_room(&self, waker: &Waker, pause: &mut Pause) -> bool {
         let mut state = self.lock();
         if state.bytes < self.limits.waiting_bytes_max {
@@ -308,7 +308,7 @@ impl Inbox {
         !full
     }
 
-    /// Tell whether a paused reader stays paused.
+    /// Return whether a paused reader stays paused.
     pub fn is_paused(&self, ahead: &ReadAhead) -> bool {
         ahead.generation == self.generation.load(Ordering::Acquire)
     }
@@ -415,7 +415,7 @@ impl Inbox {
         self.is_shared.store(false, Ordering::Release);
     }
 
-    /// Tell whether a take would return something, or `wake` was called.
+    /// Return whether a take would return something, or `wake` was called.
     pub fn is_pending(&self) -> bool {
         self.lock().pending
     }

@@ -98,7 +98,7 @@ impl Outbox {
         self.deliveries.push(Delivery { id, what });
     }
 
-    /// Tell whether it has nothing that a server of HTTP alone sends.
+    /// Return whether it has nothing that a server of HTTP alone sends.
     pub fn is_empty(&self) -> bool {
         self.responses.is_empty()
             && self.writes.is_empty()

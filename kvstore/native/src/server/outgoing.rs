@@ -406,7 +406,7 @@ impl Outgoing {
         self.is_grpc
     }
 
-    /// Tell whether this is a call with a bounded answer, rather than an endless stream.
+    /// Return whether this is a call with a bounded answer, rather than an endless stream.
     pub fn is_call(&self) -> bool {
         if self.is_grpc {
             self.ends_by_itself.get()

@@ -39,7 +39,7 @@ impl Window {
         self.is_held() || self.ahead() >= self.bytes_max
     }
 
-    /// Tell whether more may be read; if not, a `take` wakes the reader.
+    /// Return whether more may be read; if not, a `take` wakes the reader.
     pub fn has_room(&self) -> bool {
         if !self.is_full() {
             return true;

@@ -48,7 +48,7 @@ impl SendBacklog {
         self.handed.fetch_add(count as u64, Ordering::SeqCst);
     }
 
-    /// Tell whether bytes wait for the client's window of HTTP/2: there are some, and none of them is
+    /// Return whether bytes wait for the client's window of HTTP/2: there are some, and none of them is
     /// about to be written to the connection.
     pub fn waits_for_window(&self) -> bool {
         self.unsent() > 0 && self.handed.load(Ordering::SeqCst) == self.sent.load(Ordering::SeqCst)
@@ -73,7 +73,7 @@ impl SendBacklog {
         }
     }
 
-    /// Bytes of an answer of HTTP that nobody will read: whoever waits for room has it.
+    /// Drop the bytes of an HTTP answer without a reader; waiters for room continue.
     pub fn discard_rest(&self) {
         let waits = self.writable_below.swap(0, Ordering::SeqCst) > 0;
         if let (Some(inbox), true) = (&self.inbox, waits) {

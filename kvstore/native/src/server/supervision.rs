@@ -5,7 +5,7 @@
 //! a task of one connection                              ─panic─► this connection, with a line in the log
 //! ```
 //!
-//! Without this, tokio would keep the panic in a handle that nobody reads, and the server would go on
+//! Without this, tokio would keep the panic in a handle that is never read, and the server would go on
 //! without accepting, say.
 
 use std::future::{poll_fn, Future};

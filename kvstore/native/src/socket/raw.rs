@@ -76,7 +76,7 @@ impl Raw {
         matches!(self.carrier, Carrier::Unix(_))
     }
 
-    /// Tell whether the first bytes are these; none if the connection ends before that is known.
+    /// Return whether the first bytes are these; none if the connection ends before that is known.
     pub async fn begins_with(&mut self, beginning: &[u8]) -> io::Result<Option<bool>> {
         loop {
             let count = self.unread.len().min(beginning.len());

@@ -70,7 +70,7 @@ fn verify_trusted_certificate(
     })
 }
 
-/// Tell whether issuer and subject of a certificate are the same.
+/// Return whether issuer and subject of a certificate are the same.
 fn is_own_issuer(certificate: &CertificateDer<'_>) -> bool {
     X509Certificate::from_der(certificate)
         .is_ok_and(|(_, parsed)| parsed.subject().as_raw() == parsed.issuer().as_raw())

@@ -16,7 +16,7 @@ const NO_MAPPING: &str = "yaml: map merge requires map or sequence of maps as th
 type Built<'a, T> = Result<T, Refusal<'a>>;
 type Members<'a> = Vec<(Cow<'a, str>, Value<'a>)>;
 
-/// A key by which it is noticed that it stands twice.
+/// A key for the detection of duplicates.
 #[derive(Hash, PartialEq, Eq)]
 enum Key<'a> {
     Null,
@@ -50,7 +50,7 @@ struct Builder<'a, 'l> {
     nodes: &'a Nodes,
     limits: &'l Limits,
     repeated: Vec<(u64, Scalar<'a>)>,
-    /// Why JSON cannot hold it, if so; what is wrong as YAML is told before.
+    /// Why JSON cannot represent it, if so; YAML errors are reported first.
     refusal: Option<Refusal<'a>>,
     is_followed: Vec<bool>, // by the ids of aliases
     following: usize,

@@ -1,4 +1,4 @@
-//! Floats as names of members, as upstream writes them: as few digits as tell one of 32 bits.
+//! Floats as names of members, as upstream writes them: as few digits as identify one of 32 bits.
 
 /// The name of a member whose key is a number.
 pub fn name(number: f64) -> String {

@@ -8,7 +8,7 @@
 //! `kvstack.apimachinery.objects.text.yaml_text` has the twin in Python, which is the reference: it
 //! reads libyaml's events. Values, errors and limits are the same. Nothing here needs Python's lock.
 //!
-//! libyaml-safer panics where a tag stands before a comma (`[!!str, a]`), and where a block scalar ends
+//! libyaml-safer panics where a tag precedes a comma (`[!!str, a]`), and where a block scalar ends
 //! in spaces at the end of a text. `try_read` catches that, and the twin reads such a text.
 
 mod builder;
@@ -57,7 +57,7 @@ pub enum Refusal<'a> {
     Text(String),
     /// It holds more values than it may: at least so many.
     Count(usize),
-    /// A list or an object stands where a key must.
+    /// A list or an object in the position of a key.
     InvalidKey(Value<'a>),
     /// JSON has no member of such a name; with the value that it had.
     UnsupportedKey(Scalar<'a>, Value<'a>),

@@ -151,7 +151,7 @@ fn float(text: &str) -> Option<Scalar<'static>> {
     number.is_finite().then_some(Scalar::Float(number))
 }
 
-/// The text that base64 stands for, bytes that are no UTF-8 replaced one by one; None if it is wrong.
+/// The text in base64, bytes that are not UTF-8 replaced one by one; None if it is invalid.
 fn base64(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let mut digits = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).peekable();

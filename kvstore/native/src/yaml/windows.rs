@@ -118,7 +118,7 @@ fn utf8(raw: &[u8], is_last: bool) -> Decoded<'_> {
             (std::str::from_utf8(valid).unwrap_or_default(), problem)
         }
     };
-    // What stands before the wrong byte is decoded first, and may be wrong itself.
+    // The bytes before the invalid one are decoded first, and may be wrong itself.
     if !text.chars().all(is_allowed) {
         return Err("control characters are not allowed");
     }
