@@ -52,7 +52,7 @@ def problem() -> str:
         f"add rule {table} probe {rule}",
     )
     try:
-        run("--check", "-f", "-", given="".join(f"{line}\n" for line in lines))
+        run("--check", "-f", "-", stdin="".join(f"{line}\n" for line in lines))
     except NftError as error:
         return str(error)
     return ""
