@@ -135,7 +135,7 @@ def metrics_server(directory: Path, admin: Path, port: int) -> Iterator[None]:
             process.wait(STOP_S)
 
 
-def output(file: Path, pattern: str, *words: str) -> None:
+def wait_until_shown(file: Path, pattern: str, *words: str) -> None:
     """Wait until kubectl prints what has a line like a pattern."""
 
     def is_shown() -> bool:
@@ -171,7 +171,7 @@ def test_it_reads_our_kubelet(tmp_path: Path) -> None:
                     (r"^busy +busy +[1-9]\d*m +\d+Mi", "top", "pods", "--containers"),
                     (r"^\S+ +[1-9]\d*m +\d+% +\d+Mi +\d+%", "top", "nodes"),
                 ):
-                    output(file, pattern, *words)
+                    wait_until_shown(file, pattern, *words)
             except AssertionError as error:
                 error.add_note((tmp_path / f"{NAME}.log").read_text()[-3000:])
                 raise
