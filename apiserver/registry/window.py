@@ -21,7 +21,7 @@ from kvstack.apiserver.registry.record import Record
 
 CHANGES_MAX: Final = 20_000
 BYTES_MAX: Final = 16 << 20
-BYTES_MIN: Final = 2 << 20
+BYTES_MIN: Final = 1 << 20
 """What it may hold of a resource with few objects."""
 SMALL_BYTES: Final = 128 << 10
 EXPIRING_BYTES_MAX: Final = 256 << 10
