@@ -92,6 +92,8 @@ class Settings(NamedTuple):
     """One of CLOCKS."""
     seed: int = 0
     """Of names and uids, where the cluster has a clock of its own."""
+    skips: bool = True
+    """With a clock of its own: as of `memory_cluster.Virtual`."""
 
 
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
@@ -240,7 +242,7 @@ class BackgroundCluster:
         virtual = None
         if isinstance(loop, VirtualLoop):
             rng = Random(self._settings.seed)  # noqa: S311 - of names and uids, of no secrets
-            virtual = Virtual(ClusterTime(loop), rng)
+            virtual = Virtual(ClusterTime(loop), rng, self._settings.skips)
         self._stop = asyncio.Event()
         async with self._made(virtual) as cluster:
             if virtual is not None:

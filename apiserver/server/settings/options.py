@@ -149,9 +149,11 @@ class Options:
     node_ports: PortRange = DEFAULT_RANGE
     kubernetes_node_port: int = 0
     keeps_endpoints: bool = True
+    """Whether the endpoints of the Service `kubernetes` are kept."""
     is_alone: bool = False
     """Whether no other API server will ever use its store, as where that is in memory."""
-    """Whether the endpoints of the Service `kubernetes` are kept."""
+    rests: bool = False
+    """Whether a server that is alone makes rounds of its jobs only after changes."""
     kubelets: KubeletTls = field(default_factory=KubeletTls)
     proxy_certificate: ProxyCertificate = field(default_factory=ProxyCertificate)
     """What aggregated API servers are shown."""
