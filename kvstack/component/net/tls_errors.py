@@ -49,6 +49,8 @@ _LOCAL_ERRORS: Final = (
 
 def go_error_text(text: str) -> str:
     """Return the error of a handshake in Go's words, if Go has a text for it."""
+    if not text:
+        return text
     if (alert := _ALERT.search(text)) is not None:
         name = next(filter(None, alert.groups())).replace("_", "").lower()
         if name in _ALERTS:
