@@ -7,7 +7,6 @@
 A subcommand loads nothing of the others. Exit codes are the subcommands'; 2 is an unknown one.
 """
 
-import gc
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -16,6 +15,7 @@ from types import ModuleType
 from typing import Final, NamedTuple
 
 from kvstack.component.net.descriptors import raise_limit
+from kvstack.component.process.loading import loading
 from kvstack.component.version import ETCD_VERSION, KUBERNETES_VERSION, VERSION
 
 UPSTREAM: Final = "kube-apiserver"
@@ -205,12 +205,8 @@ def _load(module: str, *, is_alone: bool) -> ModuleType:
     """Return a module; is_alone: the process is for it alone."""
     if not is_alone:
         return import_module(module)
-    gc.disable()  # what loading makes stays: to look for dead cycles among it delays every start
-    try:
+    with loading():
         return import_module(module)
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 if __name__ == "__main__":

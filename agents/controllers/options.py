@@ -26,6 +26,8 @@ class NodeLifecycleOptions:
     secondary_eviction_rate: float = 0.01
     large_cluster_size: int = 50
     unhealthy_zone_threshold: float = 0.55
+    trusts_leases: bool = False
+    """Whether a node whose lease says that it lasts longer may be silent for as long."""
 
 
 @dataclass(frozen=True, slots=True)

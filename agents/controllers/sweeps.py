@@ -47,7 +47,11 @@ class Sweep(BaseController, ABC):
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for everything."""
         yield from self.sweep(view, now_s)
-        return Again(self.period_s, is_routine=True)
+        return Again(self.period_s, is_routine=True, rests_s=self.rests_s())
+
+    def rests_s(self) -> float:
+        """Return how long the sweep that was just made would do nothing, unless objects change."""
+        return 0.0
 
     @abstractmethod
     def sweep(self, view: View, now_s: float) -> Generator[Step, list[Outcome], None]:

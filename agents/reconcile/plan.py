@@ -227,6 +227,8 @@ class Again(NamedTuple):
     after_s: float
     is_routine: bool = False
     """A look around, which comes whatever happens."""
+    rests_s: float = 0.0
+    """How long such a look does and writes nothing, unless an object changes that it can see."""
 
 
 class Retry(NamedTuple):

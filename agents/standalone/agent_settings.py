@@ -15,6 +15,7 @@ from kvstack.agents.standalone.parts import (
     LOCAL_PATH,
     NETWORK_POLICY,
     NODE,
+    PROXY,
 )
 from kvstack.agents.standalone.pod_range import NONE, PREFIXES, Network, parse, reserve_ranges
 from kvstack.agents.standalone.stack_settings import (
@@ -29,8 +30,10 @@ from kvstack.component.net.hosts import LOOPBACK, of_families, own_addresses
 if TYPE_CHECKING:
     from kvstack.agents.controllers.options import Options as ControllerOptions
     from kvstack.agents.kubelet.real_node import RealNodeOptions
+    from kvstack.agents.kubelet.routes.node_routes import RouteOptions
     from kvstack.agents.standalone.local_agents import AgentOptions
     from kvstack.agents.standalone.local_dns import LocalDnsOptions
+    from kvstack.agents.standalone.local_proxy import LocalProxyOptions
     from kvstack.agents.standalone.rootless.outside import Outside
 
 
@@ -49,11 +52,8 @@ def agent_options(
     none may join. outside: of the user namespace that this process is in; None: it is in none.
     api: where the API server listens, if pods have no address of it; None: they have.
     """
-    from kvstack.agents.kubelet.routes.node_routes import RouteOptions
     from kvstack.agents.standalone.local_agents import AgentOptions
-    from kvstack.agents.standalone.local_proxy import LocalProxyOptions
 
-    name = gethostname().lower()
     ips = node_ips(own, pods, services)
     dns = _dns_options(own, ips, pods, services)
     cluster_dns = own.cluster_dns or (dns.service_ip if dns else "")
@@ -80,10 +80,29 @@ def agent_options(
         node=node,
         dns=dns,
         facts=facts,
-        routes=RouteOptions(name, pods, own.network) if pods else None,
-        proxy=LocalProxyOptions(name, ips, tuple(map(str, pods)), api),
+        routes=_route_options(own, pods),
+        proxy=_proxy_options(own, ips, pods, api),
         outside=outside,
     )
+
+
+def _route_options(own: StackOptions, pods: Sequence[Network]) -> "RouteOptions | None":
+    if not pods:
+        return None
+    from kvstack.agents.kubelet.routes.node_routes import RouteOptions
+
+    return RouteOptions(gethostname().lower(), pods, own.network)
+
+
+def _proxy_options(
+    own: StackOptions, ips: Sequence[str], pods: Sequence[Network], api: tuple[str, int] | None
+) -> "LocalProxyOptions | None":
+    """Return the settings of the proxy; None: there is no node here, or others serve it."""
+    if not own.without.isdisjoint((NODE, PROXY)):
+        return None
+    from kvstack.agents.standalone.local_proxy import LocalProxyOptions
+
+    return LocalProxyOptions(gethostname().lower(), tuple(ips), tuple(map(str, pods)), api)
 
 
 def node_ips(

@@ -43,7 +43,6 @@ from kvstack.agents.standalone.parts import (
     METRICS,
     NODE,
     NODES,
-    PROXY,
     SCHEDULER,
 )
 from kvstack.apimachinery.attributes import (
@@ -94,7 +93,7 @@ class AgentOptions:
     controllers: ControllerOptions = field(default_factory=ControllerOptions)
     metrics: MetricsOptions = field(default_factory=MetricsOptions)
     proxy: "LocalProxyOptions | None" = None
-    """The service proxy of this machine."""
+    """The service proxy of this machine; None: others serve it, or it is no node."""
     routes: "RouteOptions | None" = None
     """How pods of other nodes are reached; None: pods share their nodes' networks."""
     facts: "ClusterFacts | None" = None
@@ -109,6 +108,8 @@ class AgentOptions:
     """The time from the start of hollow nodes' pods until they are ready."""
     lease_every_s: float = 10.0
     """The interval at which hollow nodes renew their leases."""
+    skips_looks: bool = False
+    """Whether periodic reconciles that would do nothing are left out."""
 
 
 class LocalAgents:
@@ -150,8 +151,8 @@ class LocalAgents:
             await self._start_scheduler(running, informers)
         if NODES not in self._options.without:
             await self._start_nodes(running, informers)
-        if self._proxy_options is not None:
-            await self._start_proxy(running, informers, self._proxy_options)
+        if self._options.proxy is not None:
+            await self._start_proxy(running, informers, self._options.proxy)
         if self._options.node is not None and NODE not in self._options.without:
             await self._start_node(running, informers, self._options.node)
         if self._options.outside is not None and self._options.node is not None:
@@ -209,9 +210,9 @@ class LocalAgents:
         users = LocalUsers(
             self._server.local.transport, self._account_token, "kube-controller-manager"
         )
-        environment = Environment(informers, self._clock, self._random, self._logger)
+        environment = self._environment(informers)
         chosen = controllers(self._options.controllers, self._options.chosen)
-        if LOAD_BALANCER not in self._options.without and self._proxy_options is not None:
+        if LOAD_BALANCER not in self._options.without and self._options.proxy is not None:
             from kvstack.agents.controllers.network.node_balancers import NodeBalancers
 
             chosen = [*chosen, NodeBalancers()]
@@ -233,7 +234,7 @@ class LocalAgents:
             self._logger.info(text, enforced=not problem, reason=problem or "project quotas")
         transport = self._server.local.transport
         users = LocalUsers(transport, self._account_token, "kvstack-local-path")
-        environment = Environment(informers, self._clock, self._random, self._logger)
+        environment = self._environment(informers)
         manager = Manager([LocalPathProvisioner(node)], users, environment)
         stack.push_async_callback(manager.stop)
         await manager.start()
@@ -254,6 +255,10 @@ class LocalAgents:
         self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
         add_scheduling_page(self._server.site.pages, scheduler.refusals.shown)
         self._logger.info("the scheduler is running")
+
+    def _environment(self, informers: Informers) -> Environment:
+        skips = self._options.skips_looks
+        return Environment(informers, self._clock, self._random, self._logger, skips_looks=skips)
 
     def _tell_health(
         self, stack: AsyncExitStack, name: str, is_working: Callable[[], bool]
@@ -279,12 +284,6 @@ class LocalAgents:
         self._active.append(nodes.add_activity)
         self._own_nodes.append(HollowUsage(nodes, self._clock))
         self._logger.info("hollow nodes are ready", count=len(self._options.hollow_nodes))
-
-    @property
-    def _proxy_options(self) -> "LocalProxyOptions | None":
-        """The proxy's options; None: there is no node here, or another proxy serves it."""
-        is_left = not self._options.without.isdisjoint((NODE, PROXY))
-        return None if is_left else self._options.proxy
 
     async def _start_proxy(
         self, stack: AsyncExitStack, informers: Informers, options: "LocalProxyOptions"

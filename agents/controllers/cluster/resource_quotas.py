@@ -49,6 +49,8 @@ Amounts: TypeAlias = dict[str, str]
 
 _DISCOVERY: Final = "discovery"
 _DISCOVERY_S: Final = 30.0
+_UNCHANGED_S: Final = 600.0
+"""How long what is served is taken as the same if no object has changed: of servers of others."""
 _AFTER_DEFINITION_S: Final = 1.0
 _IGNORED: Final = frozenset((("", "events"), ("events.k8s.io", "events"), ("", "bindings")))
 _DEVICE_CLAIMS: Final = ResourceType("resource.k8s.io", "v1", "resourceclaims", "ResourceClaim")
@@ -115,7 +117,7 @@ class ResourceQuotaController(BaseController):
             yield [Follow(followed, _keys_of_followed)]
             # What was not known before may be counted now.
             yield [Enqueue(tuple(map(key_of, view.list(RESOURCE_QUOTAS))))]
-        return Again(_DISCOVERY_S, is_routine=True)
+        return Again(_DISCOVERY_S, is_routine=True, rests_s=_UNCHANGED_S)
 
     def _use(self, quota: Object, names: Sequence[str], view: View, now_s: float) -> Amounts:
         """Return what is used, of those names that something is known of."""

@@ -4,6 +4,7 @@ Times in objects are the node's; only their changes matter. The local clock meas
 the last change.
 """
 
+import math
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import time_text
@@ -25,6 +26,8 @@ class _Observation(NamedTuple):
     """The renew time of its Lease."""
     lease_version: str
     probed_s: float
+    silent_from_s: float = 0.0
+    """When it will have been silent for too long."""
 
 
 class Health:
@@ -54,10 +57,17 @@ class Health:
         if lease is not None and (not observation.lease_version or renewed > observation.renewed):
             version = lease["metadata"]["resourceVersion"]
             observation = _Observation(observation.heartbeat, renewed, version, now_s)
-        self._seen[name] = observation
         options = self._options
         grace_s = options.startup_grace_period_s if ready is None else options.grace_period_s
-        return now_s > observation.probed_s + grace_s
+        if options.trusts_leases and isinstance(lasts_s := spec.get("leaseDurationSeconds"), int):
+            grace_s = max(grace_s, lasts_s)
+        observation = observation._replace(silent_from_s=observation.probed_s + grace_s)
+        self._seen[name] = observation
+        return now_s > observation.silent_from_s
+
+    def rests_s(self, now_s: float) -> float:
+        """Return for how many seconds no node becomes silent for too long, if nothing changes."""
+        return min((each.silent_from_s for each in self._seen.values()), default=math.inf) - now_s
 
     def lease_version(self, name: str) -> str:
         """Return the version of the Lease that was last counted; empty: none was."""

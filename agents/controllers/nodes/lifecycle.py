@@ -114,8 +114,8 @@ class NodeLifecycle(BaseController):
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for a node, a pod, or all nodes."""
         if key == _MONITOR:
-            yield from self._monitor(view, now_s)
-            return Again(self._options.monitor_period_s, is_routine=True)
+            rests_s = yield from self._monitor(view, now_s)
+            return Again(self._options.monitor_period_s, is_routine=True, rests_s=rests_s)
         if key == _TAINT:
             return (yield from self._taint_waiting(view, now_s))
         what, _, name = key.partition("/")
@@ -130,15 +130,19 @@ class NodeLifecycle(BaseController):
 
     # All nodes.
 
-    def _monitor(self, view: View, now_s: float) -> Generator[Step, list[Outcome], None]:
+    def _monitor(self, view: View, now_s: float) -> Generator[Step, list[Outcome], float]:
+        """Judge all nodes; return how long that would change nothing, unless objects change."""
         nodes = view.list(NODES)
+        are_ready = True
         yield from self._meet(nodes, now_s)
         ready_by_zone: dict[str, list[bool]] = {}
         for node in nodes:
             judged = yield from self._judge(node, view, now_s)
             if judged is None:
+                are_ready = False
                 continue
             ready = _ready(judged)
+            are_ready = are_ready and ready is not None and ready["status"] == "True"
             if counts(judged):
                 is_ready = ready is not None and ready["status"] == "True"
                 ready_by_zone.setdefault(zone_of(judged), []).append(is_ready)
@@ -151,6 +155,8 @@ class NodeLifecycle(BaseController):
                 self._health.give_time(node["metadata"]["name"], now_s)
         if any(zone.waiting for zone in self._zones.all()):
             yield [Enqueue((_TAINT,))]
+        is_done = are_ready and change is Change.NONE
+        return self._health.rests_s(now_s) if is_done else 0.0
 
     def _meet(self, nodes: Sequence[Object], now_s: float) -> Generator[Step, list[Outcome], None]:
         """Record events for new and removed nodes."""

@@ -6,6 +6,7 @@ pods of nodes that are gone, once they have been for a while and the server says
 deleted pods that never got a node
 """
 
+import math
 from collections.abc import Generator, Iterable
 from typing import Any, Final, TypeAlias
 
@@ -60,6 +61,11 @@ class PodGarbageCollector(Sweep):
         failures += yield from _remove_all(unscheduled, None, now_s)
         if failures:
             raise failures[0]
+
+    @override
+    def rests_s(self) -> float:
+        """Rest while no node is missing: all else is said by objects."""
+        return 0.0 if self._missing_s else math.inf
 
     def _surplus(self, pods: Iterable[Object]) -> list[Object]:
         if self._ended_max <= 0:

@@ -30,7 +30,7 @@ from kvstack.agents.kubelet.hollow import nodes, pods
 from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime, container_of
 from kvstack.agents.kubelet.hollow.loads import IDLE, load_of
 from kvstack.agents.kubelet.hollow.pod_ranges import range_of
-from kvstack.agents.kubelet.node.leases import Leases
+from kvstack.agents.kubelet.node.leases import DURATION_S, Leases
 from kvstack.agents.kubelet.runtime.runtime import StartError, Usage
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
@@ -38,6 +38,8 @@ from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
 
+LEASES_TO_MISS: Final = 4
+"""A lease lasts for so many renewals, as kubelet's does."""
 _NODE: Final = "node"
 _POD: Final = "pod"
 _WORKERS: Final = 8
@@ -128,7 +130,8 @@ class HollowNodes:
         self._memories: dict[str, _Memory] = {}  # by key of the pod
         back_off = FailureBackOff(clock, _BACK_OFF_BASE_S, _BACK_OFF_MAX_S)
         self._queue: WorkQueue[tuple[str, str]] = WorkQueue(clock, back_off)
-        self._leases = Leases(api, clock, random, logger, options.lease_every_s)
+        lasts_s = max(DURATION_S, round(LEASES_TO_MISS * options.lease_every_s))
+        self._leases = Leases(api, clock, random, logger, options.lease_every_s, lasts_s)
         self._tasks: list[asyncio.Task[None]] = []
         self._is_running = False
         self._untold = len(self._own)

@@ -72,7 +72,7 @@ class Goto:
 
 @dataclass(frozen=True, slots=True)
 class GotoOneOf:
-    """Go on in one of several chains, by chance."""
+    """Jump to one of several chains at random."""
 
     chains: tuple[str, ...]
 
@@ -104,7 +104,7 @@ class To:
 
 @dataclass(frozen=True, slots=True)
 class ToOneOf:
-    """Translate it to one of several endpoints, by chance."""
+    """Translate the destination to one of several endpoints at random."""
 
     protocol: str
     targets: tuple[Target, ...]

@@ -92,6 +92,8 @@ class Settings(NamedTuple):
     """One of CLOCKS."""
     seed: int = 0
     """The seed of names and uids, for a cluster with a virtual clock."""
+    skips: bool = True
+    """See `memory_cluster.Virtual`, for a cluster with a virtual clock."""
 
 
 def make_authorities(directory: Path, logger: Logger | None = None) -> None:
@@ -240,7 +242,7 @@ class BackgroundCluster:
         virtual = None
         if isinstance(loop, VirtualLoop):
             rng = Random(self._settings.seed)  # noqa: S311 - of names and uids, of no secrets
-            virtual = Virtual(ClusterTime(loop), rng)
+            virtual = Virtual(ClusterTime(loop), rng, self._settings.skips)
         self._stop = asyncio.Event()
         async with self._made(virtual) as cluster:
             if virtual is not None:

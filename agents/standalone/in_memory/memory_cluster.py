@@ -14,7 +14,7 @@ Only certificates go by the time of the machine.
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from kvstore.embed import LoopMember, Member
 
 STOP_S: Final = 5.0
-VIRTUAL_LEASE_S: Final = 30.0
-"""How often hollow nodes renew their leases in virtual time, in which nothing comes late: before
-they count as lost, after 50 s, and seldom, since each renewal delays those who let a day go by."""
+VIRTUAL_LEASE_S: Final = 600.0
+"""How often hollow nodes renew their leases in virtual time: each renewal delays those who let a
+day go by. Their leases say how long they last, and are trusted to."""
 
 
 class Virtual(NamedTuple):
@@ -57,6 +57,8 @@ class Virtual(NamedTuple):
     """The time of the loop that the cluster runs on."""
     rng: Random
     """The source of names, uids and the spread of retries."""
+    skips: bool = True
+    """Whether work without effect is left out: periodic reconciles, and most renewals of leases."""
 
 
 def memory_stack(
@@ -80,6 +82,17 @@ def pki_of(own: StackOptions, options: Options, url: str, logger: Logger) -> Pki
     return Pki(pki_dir(own.data_dir), own.kubeconfig, options, url, logger)
 
 
+def _in_virtual_time(options: "AgentOptions") -> "AgentOptions":
+    """Return the settings of agents, for a day to go by quickly."""
+    nodes = replace(options.controllers.nodes, trusts_leases=True)
+    return replace(
+        options,
+        controllers=replace(options.controllers, nodes=nodes),
+        lease_every_s=VIRTUAL_LEASE_S,
+        skips_looks=True,
+    )
+
+
 class MemoryCluster:
     """Store, API server and agents; several run at once."""
 
@@ -93,6 +106,7 @@ class MemoryCluster:
         first_rows: FirstRows | None = None,
         agents: Callable[[StackOptions], "AgentOptions"] = agent_options,
         on_server: "Callable[[ApiServer], None] | None" = None,
+        on_serving: Callable[[], Awaitable[None]] | None = None,
         virtual: Virtual | None = None,
         changes: "Sink | None" = None,
     ) -> None:
@@ -101,19 +115,22 @@ class MemoryCluster:
         authorities: a directory whose keys are copied instead of made. first_rows: what the store
         starts with. agents: called for their settings once the certificates exist. on_server:
         called when the API server has read the store, before there are agents; what it raises ends
-        the start. virtual: of the running loop, which is a VirtualLoop; None: the machine's time.
-        changes: gets requests that change something.
+        the start. on_serving: called when requests are answered; agents are started after it.
+        virtual: of the running loop, which is a VirtualLoop; None: the machine's time. changes:
+        gets requests that change something.
         """
         self._own: Final = own
         serving = options.serving
         if serving.listens:
             serving = replace(serving, port=0)
-        self._options: Final = replace(options, serving=serving, is_alone=True)
+        rests = virtual is None or virtual.skips
+        self._options: Final = replace(options, serving=serving, is_alone=True, rests=rests)
         self._logger: Final = logger
         self._authorities: Final = authorities
         self._first_rows = first_rows
         self._agents: Final = agents
         self._on_server: Final = on_server
+        self._on_serving: Final = on_serving
         self._virtual: Final = virtual
         self._changes: Final = changes
         self._running = AsyncExitStack()
@@ -137,7 +154,7 @@ class MemoryCluster:
 
     @property
     def agents(self) -> "LocalAgents":
-        """The agents of a running cluster."""
+        """The agents of a running cluster; some may still be starting."""
         if self._local_agents is None:
             raise ComponentError("the cluster does not run")
         return self._local_agents
@@ -201,14 +218,17 @@ class MemoryCluster:
         await server.ready()
         random = None if rng is None else rng.random
         settings = self._agents(own)
-        if virtual is not None:
-            settings = replace(settings, lease_every_s=VIRTUAL_LEASE_S)
+        if virtual is not None and virtual.skips:
+            settings = _in_virtual_time(settings)
         agents = LocalAgents(server, settings, logger, clock=clock, random=random)
-        self._local_agents = await running.enter_async_context(agents)
+        self._local_agents = agents
         add_settled_page(self)
         add_clock_page(self)
         self.url = f"https://127.0.0.1:{server.port}"
         pki_of(own, self._options, self.url, logger).ensure()  # writes the kubeconfigs
+        if self._on_serving is not None:
+            await self._on_serving()
+        await running.enter_async_context(agents)
 
     async def _member(self, running: AsyncExitStack) -> "Member | LoopMember":
         from kvstore import embed

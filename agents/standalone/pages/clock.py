@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
+from kvstack.agents.standalone.in_memory.clock_change import clock_change
 from kvstack.agents.standalone.in_memory.cluster_time import (
     MACHINE,
     VIRTUAL,
     ClusterTime,
     ClusterTimeError,
 )
-from kvstack.apimachinery.objects import durations, status
-from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.http.pages.debug_pages import send_json
 
@@ -30,13 +30,10 @@ if TYPE_CHECKING:
 
 PATH: Final = "/clock"
 BODY_BYTES_MAX: Final = 4096
-ADVANCE: Final = "advance"
-RATE: Final = "rate"
 _NO_CLOCK: Final = (
     "this cluster uses the machine's clock, which cannot be changed; a fork that was created with "
     "--clock virtual has a clock of its own"
 )
-_EXAMPLE: Final = '{"advance": "24h"} or {"rate": 100}'
 
 
 def add_clock_page(cluster: "Cluster") -> None:
@@ -67,39 +64,14 @@ async def _change(context: "RequestContext", own: ClusterTime | None) -> None:
     body = await context.request.read(BODY_BYTES_MAX)
     if own is None:
         raise status.failure(409, "Conflict", _NO_CLOCK, {})
-    name, value = _operation(body)
     try:
-        if name == RATE:
-            own.set_rate(_number(value))
-            return
-        seconds = _seconds(value)
-        context.reply.may_take_long()
-        await own.advance(seconds)
-    except ClusterTimeError as error:
-        raise status.bad_request(str(error)) from None
-
-
-def _operation(body: bytes) -> tuple[str, object]:
-    """Return the operation and its argument; raises ApiError."""
-    try:
-        found = orjson.loads(body)
+        change = clock_change(orjson.loads(body))
+        if change.rate is not None:
+            own.set_rate(change.rate)
+        if change.advance_s is not None:
+            context.reply.may_take_long()
+            await own.advance(change.advance_s)
     except orjson.JSONDecodeError as error:
         raise status.bad_request(f"the body is not JSON: {error}") from None
-    if not isinstance(found, dict) or len(found) != 1 or not found.keys() <= {ADVANCE, RATE}:
-        raise status.bad_request(f"the body must be {_EXAMPLE}")
-    return next(iter(found.items()))
-
-
-def _number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise status.bad_request(f"invalid {RATE}: it is a number")
-    return float(value)
-
-
-def _seconds(value: object) -> float:
-    if not isinstance(value, str):
-        raise status.bad_request(f'invalid {ADVANCE}: expected a duration such as "24h"')
-    try:
-        return durations.parse(value) / 1e9
-    except durations.DurationError as error:
-        raise status.bad_request(f"invalid {ADVANCE} {quote(value)}: {error}") from None
+    except ClusterTimeError as error:
+        raise status.bad_request(str(error)) from None

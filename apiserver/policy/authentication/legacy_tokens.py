@@ -7,7 +7,7 @@ account with the same UID. The day of its last use is a label of the Secret.
 import base64
 import hmac
 from collections import Counter
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from kvstack.apimachinery.attributes import parse_service_account
@@ -60,6 +60,8 @@ class LegacyTokens:
         self._clock: Final = clock
         self._looks_up: Final = looks_up
         self._used: dict[tuple[str, str], str] = {}
+        self.on_use: Callable[[], None] = lambda: None
+        """Called when there is something for `write_last_uses` to write."""
         self.uses: Final[Counter[str]] = Counter()
         """Uses of tokens that were made by hand (`manual`), by the token controller (`auto`), or
         since marked invalid (`invalid_auto`)."""
@@ -155,6 +157,7 @@ class LegacyTokens:
         if len(self._used) < _PENDING_MAX:
             metadata = secret["metadata"]
             self._used[metadata["namespace"], metadata["name"]] = today
+            self.on_use()
 
 
 def _labels(secret: Obj) -> dict[str, str]:

@@ -84,7 +84,12 @@ class FlowControl:
         """Have levels lend and borrow seats by their demand since the last call."""
         self.refresh()
         now_ns = self.clock.monotonic_ns()
-        for level in self.levels.values():
+        levels = self.levels.values()
+        if all(each.demand.is_at_rest and not each.period.high for each in levels):
+            for level in levels:
+                level.demand.skip_period(now_ns)
+            return  # seats are lent as they would be now
+        for level in levels:
             level.period = level.demand.end_period(now_ns)
         self._lend(now_ns)
 

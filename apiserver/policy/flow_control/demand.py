@@ -8,6 +8,8 @@ from math import sqrt
 from typing import Final, NamedTuple
 
 SMOOTHING: Final = 0.977
+_NEGLIGIBLE: Final = 1e-9
+"""Of a seat."""
 
 
 class Period(NamedTuple):
@@ -43,6 +45,15 @@ class Demand:
         self.value = value
         if value > self._high:  # noqa: PLR1730 - hot path
             self._high = value
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing was needed since the last period ended, and hardly anything before."""
+        return not (self.value or self._high or self._area) and self.smoothed < _NEGLIGIBLE
+
+    def skip_period(self, now_ns: int) -> None:
+        """End a period at rest, as `end_period` does."""
+        self._at_ns = self._began_ns = now_ns
 
     def end_period(self, now_ns: int) -> Period:
         """Return the statistics since the last call, and update the smoothed value."""

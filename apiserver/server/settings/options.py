@@ -149,9 +149,11 @@ class Options:
     node_ports: PortRange = DEFAULT_RANGE
     kubernetes_node_port: int = 0
     keeps_endpoints: bool = True
+    """Whether the endpoints of the Service `kubernetes` are maintained."""
     is_alone: bool = False
     """Whether no other API server ever uses the store, as when it is in memory."""
-    """Whether the endpoints of the Service `kubernetes` are maintained."""
+    rests: bool = False
+    """Whether a server that is alone runs its jobs only after changes."""
     kubelets: KubeletTls = field(default_factory=KubeletTls)
     proxy_certificate: ProxyCertificate = field(default_factory=ProxyCertificate)
     """Client certificate for aggregated API servers."""

@@ -85,14 +85,28 @@ def make_jobs(cluster: Cluster) -> list[Job]:
         "system namespaces",
         FixedObjects(loopback, fixed_objects.NAMESPACES, fixed_objects.namespaces()).keep,
         every_s=NAMESPACES_S,
+        follows=(fixed_objects.NAMESPACES,),
         hooks=("poststarthook/start-system-namespaces-controller",),
     )
-    return [
+    jobs = [
         namespaces,
         *_policy(cluster, namespaces),
         *_network(cluster, namespaces),
         *_own(cluster, namespaces),
     ]
+    if cluster.options.is_alone and cluster.options.rests:
+        for each in jobs:
+            _let_rest(each, cluster.registry)
+    return jobs
+
+
+def _let_rest(job: Job, registry: Registry) -> None:
+    """Have no rounds of a job while nothing that it follows changes."""
+    if job.follows is None:
+        return
+    job.rest()
+    for each in job.follows:
+        registry.view.subscribe(each, lambda _: job.note_change())
 
 
 def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
@@ -116,6 +130,7 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             "flow control",
             flow.keep,
             every_s=flow_control.PERIOD_S,
+            follows=(flow_control.SCHEMAS, flow_control.LEVELS),
             hooks=("poststarthook/priority-and-fairness-config-producer",),
         )
         yield producer
@@ -130,6 +145,7 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             "flow control's conditions",
             flow.update_conditions,
             every_s=flow_control.PERIOD_S,
+            follows=(flow_control.SCHEMAS, flow_control.LEVELS),
             after=producer,
         )
         for each in (flow_control.SCHEMAS, flow_control.LEVELS):
@@ -153,6 +169,7 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         "token tracking",
         TokenTracking(loopback, clock).keep,
         every_s=config_maps.PERIOD_S,
+        follows=(config_maps.RESOURCE,),
         hooks=("poststarthook/start-legacy-token-tracking-controller",),
         after=namespaces,
     )
@@ -160,7 +177,11 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         yield Job("policy files", security.reload, every_s=POLICY_FILES_S)
     legacy_tokens = security.authenticators.legacy_tokens
     if legacy_tokens is not None:
-        yield Job("uses of legacy tokens", legacy_tokens.write_last_uses, every_s=TOKEN_USES_S)
+        uses = Job(
+            "uses of legacy tokens", legacy_tokens.write_last_uses, every_s=TOKEN_USES_S, follows=()
+        )
+        legacy_tokens.on_use = uses.note_change
+        yield uses
 
 
 def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
@@ -173,6 +194,7 @@ def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             "the default ServiceCIDR",
             keeper.keep,
             every_s=service_cidr.PERIOD_S,
+            follows=(service_cidr.RESOURCE,),
             hooks=("poststarthook/start-kubernetes-service-cidr-controller",),
             after=namespaces,
         )
@@ -219,6 +241,7 @@ def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         "the Service kubernetes",
         service.keep,
         every_s=kubernetes_service.PERIOD_S,
+        follows=kubernetes_service.RESOURCES,
         hooks=("poststarthook/bootstrap-controller",),
         after=namespaces,
         at_end=service.leave,

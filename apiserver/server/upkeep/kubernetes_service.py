@@ -29,6 +29,8 @@ NAME: Final = "kubernetes"
 _SERVICES: Final = GroupResource("", "services")
 _ENDPOINTS: Final = GroupResource("", "endpoints")
 _SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
+RESOURCES: Final = (_SERVICES, _ENDPOINTS, _SLICES)
+"""Which it makes and puts right."""
 _LABELS: Final = {"component": "apiserver", "provider": "kubernetes"}
 _SKIP_MIRROR: Final = {"endpointslice.kubernetes.io/skip-mirror": "true"}
 _SERVICE_NAME: Final = {"kubernetes.io/service-name": NAME}

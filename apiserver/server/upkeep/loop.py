@@ -3,6 +3,10 @@
     job = Job("bootstrap-controller", service.keep, every_s=10)
     jobs = Jobs([job, …], logger);  jobs.start();  await jobs.stop()
     job.wake()                     there is something to do: the next round begins now
+    job.rest()                     from now on rounds are made only after `job.note_change()`
+
+A job that rests makes a round when it would have made one anyway, but none between changes. It is
+for servers that nobody writes beside, whose jobs see all that could give them something to do.
 
 A failed round is logged and tried again soon. `job.done` says whether one has ever succeeded, which
 is what the health checks of start hooks check.
@@ -13,6 +17,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 from kvstore.client.errors import StoreError
@@ -33,23 +38,29 @@ class Job:
         *,
         every_s: float = 0.0,
         hooks: Sequence[str] = (),
+        follows: Sequence[GroupResource] | None = None,
         after: "Job | None" = None,
         begins_later: bool = False,
         at_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Run `do` every so many seconds; 0: once, until it succeeds.
 
-        hooks: the health checks that pass once it has succeeded. after: the job that must have
+        hooks: the health checks that pass once it has succeeded. follows: the resources that decide
+        whether there is anything to do; None: it does not rest. after: the job that must have
         succeeded first. begins_later: whether the first round waits for a period. at_end: runs when
         the server stops, if a round was started.
         """
         self.name: Final = name
         self.hooks: Final = hooks
+        self.follows: Final = follows
         self.after: Final = after
         self.at_end: Final = at_end
         self.is_begun = False
         self.done: Final = asyncio.Event()
         self._woken: Final = asyncio.Event()
+        self._stirred: Final = asyncio.Event()
+        """It was woken, or something has changed since the last round began."""
+        self._rests = False
         self._do: Final = do
         self._every_s: Final = every_s
         self.begins_later: Final = begins_later
@@ -57,6 +68,15 @@ class Job:
     def wake(self) -> None:
         """Start the next round at once; a failed one is retried at its time."""
         self._woken.set()
+        self._stirred.set()
+
+    def rest(self) -> None:
+        """Make rounds after changes only."""
+        self._rests = True
+
+    def note_change(self) -> None:
+        """There may be something to do: the next round is made in its time."""
+        self._stirred.set()
 
     async def once(self) -> None:
         """Run one round; raises its exception."""
@@ -72,6 +92,7 @@ class Job:
         self.is_begun = True
         while True:
             self._woken.clear()
+            self._stirred.clear()
             try:
                 await self.once()
             except (ApiError, StoreError) as error:
@@ -89,8 +110,14 @@ class Job:
                 await self._pause()
 
     async def _pause(self) -> None:
+        wait_s = self._every_s
+        if self._rests:
+            loop = asyncio.get_running_loop()
+            begun_s = loop.time()
+            await self._stirred.wait()
+            wait_s -= (loop.time() - begun_s) % self._every_s
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._every_s):
+            async with asyncio.timeout(wait_s):
                 await self._woken.wait()
 
 

@@ -29,6 +29,8 @@ class Unused:
         self._router: Final = router
         self._revisions: Final[deque[int]] = deque(maxlen=round(KEPT_S / PERIOD_S) + 1)
         """Revisions of the last rounds, the oldest first."""
+        self._packed_until = -1
+        """The revision up to which everything was trimmed."""
 
     async def look(self) -> None:
         """Run one round; it yields to other tasks in between."""
@@ -36,7 +38,8 @@ class Unused:
         if marks and watch_cache.revision < marks[-1]:
             marks.clear()  # the store was restored
         marks.append(watch_cache.revision)
-        if len(marks) == marks.maxlen:
+        if len(marks) == marks.maxlen and marks[0] != self._packed_until:
+            self._packed_until = marks[0]
             for each in watch_cache.collections.values():
                 each.window.forget(marks[0])
             await self._pack(marks[0])
@@ -48,5 +51,5 @@ class Unused:
         for collection in list(self._registry.watch_cache.collections.values()):
             packed = PACKED_AT_ONCE
             while packed == PACKED_AT_ONCE:
-                packed = collection.pack(revision, PACKED_AT_ONCE)
-                await asyncio.sleep(0)
+                if packed := collection.pack(revision, PACKED_AT_ONCE):
+                    await asyncio.sleep(0)

@@ -23,6 +23,8 @@ import orjson
 from bench.procfs import cpu_seconds, memory
 from bench.reporting.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
+from kvstack.agents.standalone.in_memory.cluster_time import PAUSED
 from kvstack.clusters.contents import Contents, Origin
 from kvstack.clusters.pack.packed_file import write_pack
 from kvstore.client.values import KeyValue
@@ -52,11 +54,21 @@ def play(run: Run) -> None:
                     bare = _note(run, source, number, bare)
     with run.step("clusters of a farm"):
         _measure_farm(run)
+    for number in run.rounds():
+        with run.step(f"round {number + 1}: a session of tests"):
+            _measure_session(run, run.directory / f"session-{number}")
+    for number in run.rounds():
+        with run.step(f"round {number + 1}: a day of virtual time"):
+            _measure_day(run, run.directory / f"day-{number}")
     run.note(
         "Six objects of ten are pods that run, fifty on a node; the others ConfigMaps. Values are "
         "those of pods of a real cluster in size (2 KiB)."
     )
     run.note("Where other work runs on the machine, CPU time is what can be compared.")
+    run.note(
+        "A session of tests is what the pytest plugin does in it, without pytest. Fifty clusters "
+        "of a farm are asked for one right after the other, so the spare is not always ready."
+    )
 
 
 def _note(run: Run, source: "_User", number: int, bare: float) -> float:
@@ -65,6 +77,7 @@ def _note(run: Run, source: "_User", number: int, bare: float) -> float:
     begin = time.perf_counter()
     name = source.fork()
     seconds = time.perf_counter() - begin
+    source.run("wait", "--settled", f"--fork={name}", "--timeout=300s")
     [fork] = [each for each in source.forks() if each["name"] == name]
     held, cpu_s = memory(fork["pid"]).anon_bytes, cpu_seconds(fork["pid"])
     source.run("delete", "fork", name)
@@ -75,7 +88,7 @@ def _note(run: Run, source: "_User", number: int, bare: float) -> float:
     what = f"{number:,} objects"
     limit = _LIMITS_S.get(number)
     add(Measure(f"{what}: to a first answer", "s", lower, limit=limit), OURS, seconds)
-    add(Measure(f"{what}: CPU of the fork so far", "s", lower), OURS, cpu_s)
+    add(Measure(f"{what}: CPU of the fork until it is settled", "s", lower), OURS, cpu_s)
     more = (held - bare) / MIB
     add(
         Measure(
@@ -119,7 +132,7 @@ class _User:
         """Fork the current context and ask for its namespaces; return the name of the fork."""
         said = self.run("fork", "--add-context=false", "--name=measured")
         file = said.splitlines()[1].removeprefix("export KUBECONFIG=")
-        _ask(file)
+        ask(file)
         return "measured"
 
     def forks(self) -> list[dict[str, Any]]:
@@ -127,7 +140,8 @@ class _User:
         return found
 
 
-def _ask(kubeconfig: str) -> None:
+def ask(kubeconfig: str) -> None:
+    """Ask the server of a kubeconfig for its namespaces."""
     import asyncio
 
     from kvstack.agents.client.api import Api
@@ -164,7 +178,7 @@ def _measure_farm(run: Run) -> None:
             begin = time.perf_counter()
             made = _post(socket_path)
             pids.append(made["pid"])
-            _ask(made["kubeconfig"])
+            ask(made["kubeconfig"])
             seconds = time.perf_counter() - begin
             add(
                 Measure("a farm: from POST to a first answer", "ms", lower, limit=50.0),
@@ -178,6 +192,64 @@ def _measure_farm(run: Run) -> None:
         process.terminate()
         process.wait()
         process.stdout.close()
+
+
+_SESSION: Final = """
+import sys
+from pathlib import Path
+from kvstack.agents.standalone.in_memory.background import BackgroundCluster, make_authorities
+from bench.scenarios.clusters.forks import ask
+directory = Path(sys.argv[1])
+make_authorities(directory / "keys")
+for name in ("first", "next"):
+    with BackgroundCluster(directory / name, authorities=directory / "keys") as cluster:
+        ask(str(cluster.kubeconfig))
+        print(name, flush=True)
+        sys.stdin.readline()
+"""
+"""What the pytest plugin does in a session of tests."""
+
+
+def _measure_session(run: Run, directory: Path) -> None:
+    """Measure how long the first cluster of a session of tests takes, and the next."""
+    directory.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SESSION, str(directory)],
+        env=_User(directory).environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    begin = time.perf_counter()
+    for name in ("first", "next"):
+        if process.stdout.readline().strip() != name:
+            raise RuntimeError(f"the {name} cluster of a session did not answer")
+        seconds = time.perf_counter() - begin
+        whence = "from the start of Python" if name == "first" else "from the end of the one before"
+        what = f"a session of tests: the {name} cluster, {whence} to a first answer"
+        run.figures.add(Measure(what, "s", Better.LOWER), OURS, seconds)
+        begin = time.perf_counter()
+        process.stdin.write("\n")
+        process.stdin.flush()
+    process.stdin.close()
+    process.stdout.close()
+    if process.wait():
+        raise RuntimeError("a session of tests failed")
+
+
+def _measure_day(run: Run, directory: Path) -> None:
+    """Measure what it takes to let a day of an idle cluster go by."""
+    hours = 1 if run.is_quick else 24
+    settings = Settings(nodes=1, clock=PAUSED)
+    with BackgroundCluster(directory, settings) as cluster:
+        cluster.settle()
+        begin = time.perf_counter()
+        cluster.clock.advance(hours=hours)
+        seconds = time.perf_counter() - begin
+    what = f"{hours} h of an idle cluster with a node, in virtual time"
+    run.figures.add(Measure(what, "s", Better.LOWER, limit=2.0), OURS, seconds)
 
 
 def _post(path: Path) -> dict[str, Any]:
@@ -336,7 +408,7 @@ def _pod(number: int, nodes: int) -> dict[str, object]:
 SCENARIO: Final = Scenario(
     "forks",
     "Forks of clusters",
-    "`kvstack fork` of a context, to a first answer of the fork, and what it holds then",
+    "`kvstack fork` of a context, to a first answer of the fork, and what it holds then at rest",
     rounds=3,
     play=play,
     columns=("fork", "—"),

@@ -15,6 +15,7 @@ from kvstack.clusters.commands.running import CommandHelp, run_command
 from kvstack.clusters.commands.terminal import Terminal
 from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_table import FlagTable
+from kvstack.component.process.loading import loading
 
 if TYPE_CHECKING:
     from kvstack.clusters.forks.fork_process import ForkRequest, Ready
@@ -57,7 +58,8 @@ def start_fork(
     line: CommandLine, terminal: Terminal, source: NamedSource, *, is_read_only: bool
 ) -> int:
     """Start a fork as the flags say; return the exit code."""
-    from kvstack.clusters.forks.fork_process import ForkRequest, start  # all of a cluster
+    with loading():
+        from kvstack.clusters.forks.fork_process import ForkRequest, start  # all of a cluster
 
     reader = line.reader
     ttl_s = reader.seconds("ttl")

@@ -23,6 +23,7 @@ from kvstack.component.flags.command_line import UsageError
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import FlagTable
 from kvstack.component.line_log.line_logger import open_logger
+from kvstack.component.process.loading import loading
 
 if TYPE_CHECKING:
     from kvstack.clusters.contents import LeftOut
@@ -91,9 +92,10 @@ def _split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str] | Non
 
 
 def _plan(line: CommandLine, command: Sequence[str] | None, shown: Terminal) -> int:
-    from kvstack.clusters.plan import printing
-    from kvstack.clusters.plan.plan_run import PlanSettings, run_plan
-    from kvstack.clusters.plan.report import FAIL_ON, report_of
+    with loading():
+        from kvstack.clusters.plan import printing
+        from kvstack.clusters.plan.plan_run import PlanSettings, run_plan
+        from kvstack.clusters.plan.report import FAIL_ON, report_of
 
     reader = line.reader
     output = reader.text("output")

@@ -1,18 +1,22 @@
 """One cluster of a farm, in the process that was forked from its template.
 
-    {"fork": "c1", "directory": …, "clock": "paused"}   ──►   listens, writes its kubeconfig
+    {"fork": "c1", "directory": …, "clock": "paused"}   ──►
+                                      ◄──  {"begun": true}, a descriptor of the process
+                                                              writes its kubeconfig
                              ◄──  {"ready": {"url": …, "kubeconfig": …, "revision": 512, "pid": 47}}
     {"id": 1, "settled": 10.0, "within": 1.0}           ──►
                                      ◄──  {"id": 1, "revision": 530, "moving": [], "due": […]}
     {"id": 2, "advance": 86400.0}    {"id": 3, "rate": 100.0}
 
-It ends when its end of the connection is closed: the farm has deleted it, or is gone.
+The farm kills it. It ends by itself when its end of the connection is closed: the farm is gone.
 """
 
 import asyncio
 import os
 import resource
 import socket
+import ssl
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -24,14 +28,19 @@ from kvstack.agents.standalone.stack_settings import pki_dir
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.clusters.farm import messages
 from kvstack.clusters.farm.messages import Message
-from kvstack.clusters.forks.kubeconfig_file import ForkContext, KubeconfigFile
-from kvstack.clusters.forks.kubeconfig_text import EMPTY
+from kvstack.component.certs.cert_files import write_file
+from kvstack.component.certs.certificates import Pair
+from kvstack.component.certs.kubeconfig import kubeconfig
 from kvstack.component.errors import ComponentError
 from kvstack.component.virtual_time.loop import VirtualLoop
 from kvstack.component.virtual_time.timeline import STANDING
 
 KUBECONFIG: Final = "kubeconfig"
 _LATEST_S: Final = 10.0
+_WARM_S: Final = 15.0
+_FIRST_REQUEST: Final = (
+    b"GET /api/v1/namespaces?limit=1 HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+)
 _SHOWN_MAX: Final = 50
 _TEXT_MAX: Final = 300
 _PAGE_BYTES: Final = resource.getpagesize()
@@ -47,15 +56,41 @@ class Forked(NamedTuple):
     """The directory that has its keys."""
 
 
+async def warm(forked: Forked) -> None:
+    """Listen, and answer a request of its own: the first is the one that takes long. OSError."""
+    server, pki = forked.cluster.server, pki_dir(forked.template)
+    await server.listen(0)
+    context = ssl.create_default_context(cafile=pki / "ca.crt")
+    context.load_cert_chain(pki / "admin.crt", pki / "admin.key")
+    async with asyncio.timeout(_WARM_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=context)
+        writer.write(_FIRST_REQUEST)
+        answer = await reader.read()
+        writer.close()
+    if not answer.startswith(b"HTTP/1.1 200"):
+        raise ComponentError(f"a new cluster answers {answer[:_TEXT_MAX]!r}")
+
+
 def be_cluster(loop: VirtualLoop, forked: Forked, request: Message, control: socket.socket) -> int:
     """Be a cluster until the farm lets go of it; return the exit code."""
     try:
+        _tell_process(control)
         _limit_memory(request["memory_max_bytes"])
         loop.run_until_complete(_Cluster(forked, control).run(request))
     except (ComponentError, OSError) as error:
-        messages.send(control, {"failed": str(error)})
+        with suppress(OSError):  # the farm is gone
+            messages.send(control, {"failed": str(error)})
         return 1
     return 0
+
+
+def _tell_process(control: socket.socket) -> None:
+    """Let the farm have a descriptor of this process; OSError: it is gone."""
+    own = os.pidfd_open(os.getpid())
+    try:
+        messages.send(control, {"begun": True}, own)
+    finally:
+        os.close(own)
 
 
 def _limit_memory(more_bytes: int) -> None:
@@ -77,7 +112,6 @@ class _Cluster:
     async def run(self, request: Message) -> None:
         cluster, own_time = self._forked.cluster, self._forked.time
         self._forked.rng.seed(request["seed"])
-        await cluster.server.listen(0)
         url = f"https://127.0.0.1:{cluster.server.port}"
         file = self._write_kubeconfig(request["fork"], Path(request["directory"]), url)
         if request["clock"] == PAUSED:
@@ -91,16 +125,8 @@ class _Cluster:
 
     def _write_kubeconfig(self, name: str, directory: Path, url: str) -> Path:
         pki, file = pki_dir(self._forked.template), directory / KUBECONFIG
-        context = ForkContext(
-            name,
-            url,
-            (pki / "ca.crt").read_bytes(),
-            (pki / "admin.crt").read_bytes(),
-            (pki / "admin.key").read_bytes(),
-        )
-        file.touch(mode=0o600)
-        file.write_text(f"{EMPTY}current-context: {name}\n")
-        KubeconfigFile(file).add(context)
+        pair = Pair((pki / "admin.crt").read_bytes(), (pki / "admin.key").read_bytes())
+        write_file(file, kubeconfig(url, (pki / "ca.crt").read_bytes(), name, pair))
         return file
 
     def _read(self) -> None:

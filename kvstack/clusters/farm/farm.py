@@ -3,15 +3,17 @@
     async with Farm(directory, FarmSettings(), logger) as farm:
         cluster = await farm.create(Asked(nodes=3))
         await farm.ask(cluster.name, {"settled": 10.0, "within": 1.0})
-        farm.delete(cluster.name)
+        await farm.delete(cluster.name)
 
 A cluster ends when it is deleted, after its time, when the process that it is for ends, and with
-the farm, also if that is killed: each notices the end of its connection. Its directory goes too.
+the farm. It is killed, since all its state is in memory and in its directory, which is removed once
+the process is dead. When the farm itself is killed, clusters end when their connections close.
 """
 
 import asyncio
 import os
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Sequence
@@ -40,6 +42,7 @@ SPARE_BYTES: Final = 256 << 20
 """The machine's memory that is left alone."""
 START_S_MAX: Final = 60.0
 FORK_S_MAX: Final = 20.0
+END_S_MAX: Final = 20.0
 ANSWER_S_MAX: Final = 600.0
 EMPTY: Final = "empty"
 PREPARED: Final = "prepared"
@@ -122,6 +125,8 @@ class _Template:
 class _Cluster:
     ready: Ready
     control: socket.socket
+    process: int
+    """A descriptor of it."""
     directory: Path
     has_own_clock: bool
     timer: asyncio.TimerHandle
@@ -143,6 +148,7 @@ class Farm:
         self._starting: Final = asyncio.Lock()
         self._begun = 0
         """Clusters that are being made."""
+        self._ending: Final[set[asyncio.Task[None]]] = set()
         self._numbers: Final = count(1)
         self._calls: Final = count(1)
 
@@ -158,7 +164,9 @@ class Farm:
     ) -> None:
         """End all clusters and templates."""
         for name in list(self._clusters):
-            self.delete(name)
+            self._end(name, "the farm ends")
+        if self._ending:
+            await asyncio.wait(self._ending)
         templates = list(self._templates.values())
         self._templates.clear()
         for each in templates:
@@ -200,21 +208,35 @@ class Farm:
         finally:
             self._begun -= 1
 
-    def delete(self, name: str) -> None:
-        """End a cluster; UnknownClusterError."""
+    async def delete(self, name: str) -> None:
+        """End a cluster, and return when it is gone; UnknownClusterError."""
+        await asyncio.shield(self._ended(name))
+
+    def _ended(self, name: str) -> "asyncio.Task[None]":
+        """Forget a cluster; return what waits until it is gone. UnknownClusterError."""
         cluster = self._cluster(name)
         del self._clusters[name]
         loop = asyncio.get_running_loop()
         cluster.timer.cancel()
         loop.remove_reader(cluster.control.fileno())
-        cluster.control.close()  # it ends by that
+        cluster.control.close()
         if cluster.owner >= 0:
             loop.remove_reader(cluster.owner)
             os.close(cluster.owner)
         for each in cluster.waiting.values():
             if not each.done():
                 each.set_exception(UnknownClusterError(f"{name} has ended"))
-        shutil.rmtree(cluster.directory)
+        task = asyncio.ensure_future(self._remove(cluster.process, cluster.directory))
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
+    async def _remove(self, process: int, directory: Path) -> None:
+        """End a process, and then remove its directory, in which it writes no more."""
+        if await _killed(process):
+            shutil.rmtree(directory)
+        else:
+            self._logger.error("a cluster does not end", directory=str(directory))
 
     async def ask(self, name: str, message: Message) -> Message:
         """Send a request to a cluster, in the format of `cluster`; raises FarmError."""
@@ -297,6 +319,7 @@ class Farm:
         directory = self._directory / name
         directory.mkdir(mode=0o700)
         ours, theirs = messages.pair()
+        process = -1
         try:
             with theirs:
                 request = {
@@ -307,15 +330,19 @@ class Farm:
                     "memory_max_bytes": self._settings.memory_max_bytes,
                 }
                 messages.send(template.control, request, theirs.fileno())
+            process = await _begun(ours, FORK_S_MAX, name)
             told = await _ready(ours, FORK_S_MAX, name)
         except BaseException:
-            ours.close()
-            shutil.rmtree(directory)
+            ours.close()  # one that has not begun yet writes nothing without it
+            if process >= 0:
+                await self._remove(process, directory)
+            else:
+                shutil.rmtree(directory)
             raise
         ready = Ready(name, told["url"], told["kubeconfig"], told["revision"], told["pid"])
         loop = asyncio.get_running_loop()
         timer = loop.call_later(asked.ttl_s, self._end, name, "its time is over")
-        cluster = _Cluster(ready, ours, directory, asked.clock != MACHINE, timer, owner)
+        cluster = _Cluster(ready, ours, process, directory, asked.clock != MACHINE, timer, owner)
         self._clusters[name] = cluster
         ours.setblocking(False)
         loop.add_reader(ours.fileno(), self._read, cluster)
@@ -341,11 +368,28 @@ class Farm:
     def _end(self, name: str, why: str) -> None:
         self._logger.info("a cluster ends", cluster=name, why=why)
         with suppress(UnknownClusterError):
-            self.delete(name)
+            self._ended(name)
 
 
 async def _ready(control: socket.socket, limit_s: float, what: str) -> dict[str, Any]:
     """Return what a process tells when it is ready; FarmError: why it is not."""
+    answer, _ = await _first(control, limit_s, what)
+    if "ready" not in answer:
+        raise FarmError(f"{what} cannot start: {answer.get('failed')}")
+    ready: dict[str, Any] = answer["ready"]
+    return ready
+
+
+async def _begun(control: socket.socket, limit_s: float, what: str) -> int:
+    """Return the descriptor of a process that has begun; FarmError: why it has not."""
+    answer, descriptor = await _first(control, limit_s, what)
+    if descriptor < 0:
+        raise FarmError(f"{what} cannot start: {answer.get('failed')}")
+    return descriptor
+
+
+async def _first(control: socket.socket, limit_s: float, what: str) -> tuple[Message, int]:
+    """Return what a process says next; FarmError."""
     loop = asyncio.get_running_loop()
     come: asyncio.Future[None] = loop.create_future()
     loop.add_reader(control.fileno(), _wake, come)
@@ -360,11 +404,24 @@ async def _ready(control: socket.socket, limit_s: float, what: str) -> dict[str,
         loop.remove_reader(control.fileno())
     if found is None:
         raise FarmError(f"{what} ended before it was ready")
-    answer, _ = found
-    if "ready" not in answer:
-        raise FarmError(f"{what} cannot start: {answer.get('failed')}")
-    ready: dict[str, Any] = answer["ready"]
-    return ready
+    return found
+
+
+async def _killed(process: int) -> bool:
+    """End a process, and return whether it is dead; its descriptor is closed."""
+    loop = asyncio.get_running_loop()
+    dead: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(process, _wake, dead)
+    try:
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        await asyncio.wait_for(dead, END_S_MAX)
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(process)
+        os.close(process)
+    return True
 
 
 def _wake(future: "asyncio.Future[Any]") -> None:

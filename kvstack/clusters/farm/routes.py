@@ -17,6 +17,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from kvstack.agents.standalone.in_memory.clock_change import ADVANCE, RATE, clock_change
+from kvstack.agents.standalone.in_memory.cluster_time import ClusterTimeError
 from kvstack.apimachinery.objects import durations
 from kvstack.clusters.farm.farm import (
     ANSWER_S_MAX,
@@ -44,7 +46,6 @@ _FIELDS: Final[dict[str, type | tuple[type, ...]]] = {
     "seed": int,
     "owner": int,
 }
-_CLOCK_FIELDS: Final = ("advance", "rate")
 _HEADERS: Final = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
 
 
@@ -105,7 +106,7 @@ class Routes:
             case "GET", ["clusters", name]:
                 return Answered(200, self._farm.get(name)._asdict())
             case "DELETE", ["clusters", name]:
-                self._farm.delete(name)
+                await self._farm.delete(name)
                 return Answered(200, {"deleted": name})
             case "GET", ["clusters", name, "settled"]:
                 return await self._settled(name, query)
@@ -161,15 +162,14 @@ def asked_of(body: dict[str, Any]) -> Asked:
 
 
 def clock_of(body: dict[str, Any]) -> Message:
-    """Return what a body asks of a clock; _BadRequestError."""
-    if len(body) != 1 or not body.keys() <= {*_CLOCK_FIELDS}:
-        raise _BadRequestError(f"a body with one of {', '.join(_CLOCK_FIELDS)}")
-    ((name, value),) = body.items()
-    if name == "advance" and isinstance(value, str):
-        return {"advance": _duration("advance", value)}
-    if name == "rate" and isinstance(value, int | float) and not isinstance(value, bool):
-        return {"rate": float(value)}
-    raise _BadRequestError(f"{name}: {value!r} is of another type")
+    """Return what a body asks of a clock, as `cluster` takes it; _BadRequestError."""
+    try:
+        change = clock_change(body)
+    except ClusterTimeError as error:
+        raise _BadRequestError(str(error)) from None
+    if change.rate is not None:
+        return {RATE: change.rate}
+    return {ADVANCE: change.advance_s}
 
 
 def _duration(name: str, text: str) -> float:

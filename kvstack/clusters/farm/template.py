@@ -2,13 +2,17 @@
 
     python -m kvstack.clusters.farm.template FD
 
-    farm                                   template
+    farm                                   template                     spare
      │ {"directory": …, "nodes": 3, …}  ──►   starts, until everything rests
      │                     ◄──  {"ready": {"revision": 512}}
-     │ {"fork": "c1", …}, descriptor    ──►   fork(): the child is the cluster (`cluster`)
+     │                                        fork()                ──►   listens, and asks itself
+     │ {"fork": "c1", …}, descriptor    ──►   hands it on           ──►   is the cluster (`cluster`)
+     │                                        fork()                ──►   the next one
 
 It has one thread and a loop of its own, which is between two rounds when it forks: what was under
-way goes on in the child. Its time goes as the machine's. It ends when the farm is gone.
+way goes on in the child. Its time goes as the machine's. It ends when the farm is gone, and its
+spare with it. A spare is there before anybody asks, since the first answer of a new process takes
+longer than all that a cluster is given when it is asked for.
 """
 
 import asyncio
@@ -35,7 +39,7 @@ from kvstack.agents.standalone.in_memory.settling import NotSettledError, settle
 from kvstack.agents.standalone.stack_settings import stack_options
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.clusters.farm import messages
-from kvstack.clusters.farm.cluster import Forked, be_cluster
+from kvstack.clusters.farm.cluster import Forked, be_cluster, warm
 from kvstack.clusters.farm.messages import Message
 from kvstack.clusters.pack.packed_file import read_pack
 from kvstack.component.errors import ComponentError
@@ -105,23 +109,55 @@ class _Template:
     def serve(self) -> int:
         """Fork clusters until the farm is gone; return the exit code, of a fork its own."""
         self._loop.add_reader(self._farm.fileno(), self._loop.stop)
+        asked: tuple[Message, int] | None = None
         while True:
-            self._loop.run_forever()
-            found = messages.receive(self._farm)
-            if found is None:
-                return 0
-            message, descriptor = found
-            if os.fork() == 0:
-                return self._be_cluster(message, descriptor)
-            os.close(descriptor)
+            ours, theirs = messages.pair()
+            with ours:
+                if os.fork() == 0:
+                    ours.close()
+                    if asked is not None:
+                        os.close(asked[1])
+                    return self._be_spare(theirs)
+                theirs.close()
+                is_again = asked is not None
+                if asked is None:
+                    self._loop.run_forever()
+                    asked = messages.receive(self._farm)
+                    if asked is None:
+                        return 0
+                if self._hand_on(ours, *asked) or is_again:
+                    os.close(asked[1])  # if it was not handed on, the farm learns by that
+                    asked = None
 
-    def _be_cluster(self, message: Message, descriptor: int) -> int:
+    def _hand_on(self, spare: socket.socket, message: Message, descriptor: int) -> bool:
+        """Let the spare be the cluster that is asked for; return whether it was there."""
+        try:
+            messages.send(spare, message, descriptor)
+        except OSError as error:
+            self._log.error("a spare ended", cluster=message["fork"], error=str(error))
+            return False
+        return True
+
+    def _be_spare(self, template: socket.socket) -> int:
+        """Be a cluster that nobody has asked for yet; return the exit code."""
         self._loop.remove_reader(self._farm.fileno())
         self._farm.close()
         self._loop.after_fork()
-        control = socket.socket(fileno=descriptor)
         forked = Forked(self._cluster, self._time, self._rng, self._directory)
-        return be_cluster(self._loop, forked, message, control)
+        with template:
+            try:
+                self._loop.run_until_complete(warm(forked))
+            except (ComponentError, OSError) as error:
+                self._log.error("a spare cannot answer", error=repr(error))
+                return 1
+            self._loop.add_reader(template.fileno(), self._loop.stop)
+            self._loop.run_forever()
+            self._loop.remove_reader(template.fileno())
+            found = messages.receive(template)
+        if found is None:
+            return 0
+        message, descriptor = found
+        return be_cluster(self._loop, forked, message, socket.socket(fileno=descriptor))
 
 
 def _first_rows(packed: str) -> FirstRows | None:

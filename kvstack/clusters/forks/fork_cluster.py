@@ -10,7 +10,7 @@ of the contents is needed. Objects that cannot be read are set aside and named: 
 would make every list of its kind fail.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -84,11 +84,13 @@ class ForkCluster:
         changes: "Sink | None" = None,
         agents: "Callable[[StackOptions], AgentOptions]" = agent_options,
         authorities: Path | None = None,
+        on_serving: "Callable[[ForkCluster], Awaitable[None]] | None" = None,
     ) -> None:
         """Start nothing yet; directory: for certificates and kubeconfigs.
 
         virtual: the time that it follows; changes: is told of what is changed; agents: gives their
-        settings; authorities: keys that are copied instead of made (`MemoryCluster`).
+        settings; authorities: keys that are copied instead of made; on_serving: called when
+        requests are answered, before agents are started (`MemoryCluster`).
         """
         self._contents: Contents | None = contents
         self._settings: Final = settings
@@ -98,6 +100,7 @@ class ForkCluster:
         self._changes: Final = changes
         self._agents: Final = agents
         self._authorities: Final = authorities
+        self._on_serving: Final = on_serving
         self._running = AsyncExitStack()
         self._cluster: MemoryCluster | None = None
         self.left_out: Final = list(contents.left_out)
@@ -137,10 +140,10 @@ class ForkCluster:
     async def __aenter__(self) -> Self:
         """Start, and return when everything is ready; raises ComponentError."""
         try:
-            self._cluster = await self._running.enter_async_context(self._made())
+            await self._start()
         except _UnreadableError as error:
             self._set_aside(error.why)
-            self._cluster = await self._running.enter_async_context(self._made())
+            await self._start()
         return self
 
     async def __aexit__(
@@ -153,7 +156,16 @@ class ForkCluster:
         self._cluster = None
         await self._running.aclose()
 
-    def _made(self) -> MemoryCluster:
+    async def _start(self) -> None:
+        async def serving() -> None:
+            self._cluster = cluster
+            if self._on_serving is not None:
+                await self._on_serving(self)
+
+        cluster = self._made(serving)
+        await self._running.enter_async_context(cluster)
+
+    def _made(self, on_serving: Callable[[], Awaitable[None]]) -> MemoryCluster:
         contents, settings = self._contents, self._settings
         assert contents is not None, "a fork is started once"
         rows, hollow, found = self._with_nodes(contents)
@@ -191,6 +203,7 @@ class ForkCluster:
             first_rows=first,
             agents=agents,
             on_server=self._look_at,
+            on_serving=on_serving,
             virtual=self._virtual,
             changes=self._changes,
             authorities=self._authorities,

@@ -9,6 +9,10 @@ What reads the contents is what serves them, so that nothing is copied, and a fi
 reader (a truncated LMDB) ends no command. A fork that is not to be detached is the command itself.
 It ends at SIGTERM, at the end of its time, and when its directory goes, as at the end of a session;
 then its context and its directory are gone.
+
+Whoever started it is told as soon as its API server answers: controllers, scheduler and nodes are
+started after that. With a clock of its own they come first, so that nobody changes a clock that is
+not set yet.
 """
 
 import asyncio
@@ -51,12 +55,14 @@ SWITCH_S: Final = 0.0005
 LOOK_S: Final = 5.0
 """How often a fork looks whether its directory is still there."""
 _LINE_MAX: Final = 16 << 20
-_PARTS: Final = (
+_SERVING: Final = (
     "kvstack.apiserver.server.assembly",
     "kvstore.embed",
     "kvstack.agents.standalone.local_agents",
-    "kvstack.agents.scheduler.live.scheduler",
 )
+"""What a fork answers with."""
+_WORKING: Final = ("kvstack.agents.scheduler.live.scheduler",)
+"""What is not needed for an answer, and takes long to load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,8 +284,10 @@ class _Fork:
             is_read_only=request.settings.is_read_only,
         )
         reservation.write(record)
-        loading = asyncio.ensure_future(asyncio.to_thread(_load, reservation.directory))
         reading = asyncio.ensure_future(self._read())
+        loading = asyncio.ensure_future(
+            asyncio.to_thread(_load, reservation.directory, reading.done)
+        )
         stopped = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait((reading, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -290,22 +298,40 @@ class _Fork:
             objects, revision = len(contents.rows), contents.revision
             await loading
             virtual = _virtual()
+            record = replace(record, revision=revision, objects=objects)
+
+            async def serving(fork: ForkCluster) -> None:
+                if virtual is None:
+                    self._tell(fork, record, began_ns)
+                for name in _WORKING:
+                    await asyncio.to_thread(import_module, name)
+
             fork = ForkCluster(
-                contents, request.settings, reservation.directory, self._log, virtual=virtual
+                contents,
+                request.settings,
+                reservation.directory,
+                self._log,
+                virtual=virtual,
+                on_serving=serving,
             )
             del contents, reading
             async with fork, _going(virtual, request.settings.clock):
-                add_fork_page(fork.server, fork.cluster.time)
-                record = replace(record, url=fork.url, revision=revision, objects=objects)
-                self._add_context(record, fork)
+                if virtual is not None:
+                    self._tell(fork, record, began_ns)
                 give_back()
                 gc.freeze()  # what was made so far stays: no collection looks at it
                 settle()
-                seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
-                self._report.ready(self._found(record, fork, seconds))
                 await self._until_end(stopped)
         finally:
             stopped.cancel()
+
+    def _tell(self, fork: ForkCluster, record: ForkRecord, began_ns: int) -> None:
+        """Tell that it answers."""
+        add_fork_page(fork.server, fork.cluster.time)
+        record = replace(record, url=fork.url)
+        self._add_context(record, fork)
+        seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
+        self._report.ready(self._found(record, fork, seconds))
 
     async def _read(self) -> Contents:
         source = self._request.open_source()
@@ -371,8 +397,11 @@ async def _going(virtual: Virtual | None, clock: str) -> AsyncIterator[None]:
         virtual.time.set_rate(REAL)  # sockets need real time to end
 
 
-def _load(directory: Path) -> None:
+def _load(directory: Path, is_read: Callable[[], bool]) -> None:
     """Load what a cluster is made of, and make its keys, while its contents are read."""
     make_authorities(directory)
-    for name in _PARTS:
+    for name in _SERVING:
         import_module(name)
+    for name in _WORKING:
+        if not is_read():
+            import_module(name)

@@ -49,6 +49,8 @@ _LOCAL_ERRORS: Final = (
 
 def go_error_text(text: str) -> str:
     """Return the error of a handshake with Go's text, if there is one."""
+    if not text:
+        return text
     if (alert := _ALERT.search(text)) is not None:
         name = next(filter(None, alert.groups())).replace("_", "").lower()
         if name in _ALERTS:

@@ -7,6 +7,7 @@ from kvstack.apimachinery.objects import status
 from kvstack.apiserver.server.upkeep import loop
 from kvstack.apiserver.server.upkeep.loop import Job, Jobs
 from kvstack.component.line_log.line_logger import LineLogger
+from tests.apiserver.support import virtual_time
 
 LOG = LineLogger([], "fatal")
 
@@ -111,3 +112,52 @@ def test_the_end_of_a_job_is_done_only_if_it_was_begun() -> None:
 
     run(main)
     assert told == ["one", "three"]
+
+
+def test_a_job_that_rests_makes_its_rounds_after_changes_and_in_their_time() -> None:
+    rounds: list[float] = []
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        begun_s = running.time()
+
+        async def often() -> None:
+            rounds.append(round(running.time() - begun_s, 3))
+
+        job = Job("often", often, every_s=10.0, follows=())
+        job.rest()
+        jobs = Jobs([job], LOG)
+        jobs.start()
+        await asyncio.sleep(34.0)
+        job.note_change()
+        job.note_change()
+        await asyncio.sleep(20.0)
+        job.wake()
+        await asyncio.sleep(60.0)
+        await jobs.stop()
+
+    virtual_time.run(main())
+    assert rounds == [0.0, 40.0, 54.0]
+
+
+def test_a_job_that_changes_something_itself_makes_one_more_round() -> None:
+    rounds: list[float] = []
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+        begun_s = running.time()
+
+        async def often() -> None:
+            rounds.append(round(running.time() - begun_s, 3))
+            if len(rounds) == 1:
+                job.note_change()
+
+        job = Job("often", often, every_s=10.0, follows=())
+        job.rest()
+        jobs = Jobs([job], LOG)
+        jobs.start()
+        await asyncio.sleep(100.0)
+        await jobs.stop()
+
+    virtual_time.run(main())
+    assert rounds == [0.0, 10.0]

@@ -11,6 +11,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -136,6 +137,10 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
             running.call("DELETE", f"/clusters/{each['name']}", code=200)
 
 
+def is_gone(pid: int) -> bool:
+    return not Path(f"/proc/{pid}").exists()
+
+
 def names(cluster: dict[str, Any]) -> set[str]:
     found = call(Path(cluster["kubeconfig"]), lambda api: api.list_all(CONFIG_MAPS, "default"))
     return {each["metadata"]["name"] for each in found} - {"kube-root-ca.crt"}
@@ -154,7 +159,7 @@ def test_clusters_are_equal_and_do_not_see_each_other(farm: Farm) -> None:
     for each in (one, other):
         farm.call("DELETE", f"/clusters/{each['name']}", code=200)
         assert not Path(each["kubeconfig"]).exists()
-    wait_for(lambda: farm.processes() == templates, "the clusters have ended")
+    wait_for(lambda: len(farm.processes()) == len(templates), "the clusters have ended")
 
 
 def test_a_clock_and_settled(farm: Farm) -> None:
@@ -248,18 +253,48 @@ def test_they_end_with_their_time_their_owner_and_above_the_limit(farm: Farm) ->
 
 
 def test_one_that_was_killed_is_forgotten(farm: Farm) -> None:
-    templates = farm.processes()
     cluster = farm.cluster()
-    (pid,) = farm.processes() - templates
-    os.kill(pid, signal.SIGKILL)
+    os.kill(cluster["pid"], signal.SIGKILL)
     wait_for(lambda: farm.call("GET", "/clusters", code=200)["clusters"] == [], "it is forgotten")
     assert not Path(cluster["kubeconfig"]).exists()
+
+
+def test_one_that_does_nothing_any_more_is_ended_before_its_directory_goes(farm: Farm) -> None:
+    cluster = farm.cluster()
+    os.kill(cluster["pid"], signal.SIGSTOP)
+    farm.call("DELETE", f"/clusters/{cluster['name']}", code=200)
+    assert not Path(f"/proc/{cluster['pid']}").exists()
+    assert not Path(cluster["kubeconfig"]).parent.exists()
+
+
+def test_a_spare_that_was_killed_is_replaced(farm: Farm) -> None:
+    templates = farm.processes()
+    first = farm.cluster()
+    wait_for(lambda: len(farm.processes()) == len(templates) + 1, "there is another spare")
+    for pid in farm.processes() - templates - {first["pid"]}:
+        os.kill(pid, signal.SIGKILL)
+        wait_for(partial(is_gone, pid), "it is gone")
+    assert names(farm.cluster()) == {"prepared"}
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, 'the body must be {"advance": "24h"} or {"rate": 100}'),
+        ({"advance": 3600}, 'invalid advance: it is a duration such as "24h"'),
+        ({"advance": "1d"}, 'invalid advance "1d"'),
+        ({"rate": True}, "invalid rate: it is a number"),
+    ],
+)
+def test_clocks_are_asked_in_the_words_of_clusters(farm: Farm, body: Any, said: str) -> None:
+    path = f"/clusters/{farm.cluster(clock='virtual')['name']}/clock"
+    assert said in farm.call("POST", path, body, code=400)["error"]
 
 
 def test_nothing_outlives_a_farm_that_is_killed(tmp_path: Path) -> None:
     farm = start(tmp_path)
     farm.cluster()
-    assert len(farm.processes()) == 2
+    wait_for(lambda: len(farm.processes()) == 3, "a template, a cluster and a spare")
     farm.process.kill()
     farm.process.wait(TIMEOUT_S)
     assert farm.process.stdout is not None

@@ -132,6 +132,33 @@ def test_a_fork_has_the_same_objects_and_revisions(
     run(contents, tmp_path, story, READ_ONLY)
 
 
+def test_requests_are_answered_before_there_are_agents(
+    source: BackgroundCluster, tmp_path: Path
+) -> None:
+    """What is done meanwhile may fail, and then nothing goes on."""
+    seen: list[Any] = []
+
+    async def serving(fork: ForkCluster) -> None:
+        api = api_of(fork.kubeconfig)
+        try:
+            seen.append((await api.get(DEPLOYMENTS, "default", "web"))["status"]["readyReplicas"])
+        finally:
+            await api.close()
+        seen.append([each.why for each in fork.cluster.agents.activity().moving])
+        raise RuntimeError("nobody to be told")
+
+    async def main() -> None:
+        directory = tmp_path / "fork"
+        fork = ForkCluster(contents, ForkSettings(), directory, ListLog(), on_serving=serving)
+        with pytest.raises(RuntimeError, match="nobody to be told"):
+            async with fork:
+                seen.append("it was entered")
+
+    contents = read(source)
+    asyncio.run(main())
+    assert seen == [3, ["are being started"]]
+
+
 def test_contents_are_let_go_once_they_are_laid(tmp_path: Path) -> None:
     """They are about as large as what the fork holds of its own."""
     value = orjson.dumps(config_map("a") | {"apiVersion": "v1", "kind": "ConfigMap"})

@@ -58,6 +58,8 @@ _Change: TypeAlias = Callable[[Sequence[Object]], list[Object]]
 
 _DISCOVERY: Final = "discovery"
 _DISCOVERY_S: Final = 30.0
+_UNCHANGED_S: Final = 600.0
+"""How long what is served is taken as the same if no object has changed: of servers of others."""
 _AFTER_DEFINITION_S: Final = 1.0
 """The time until a changed definition is served."""
 _IGNORED: Final = frozenset((("", "events"), ("events.k8s.io", "events")))
@@ -158,7 +160,7 @@ class GarbageCollector(BaseController):
         wanted |= {each for each in self._followed if each.api_version in discovery.failures}
         self._followed = frozenset(wanted)
         yield [Follow(self._followed, self._changed)]
-        return Again(_DISCOVERY_S, is_routine=True)
+        return Again(_DISCOVERY_S, is_routine=True, rests_s=_UNCHANGED_S)
 
     def _changed(
         self, resource: ResourceType, old: Object | None, new: Object | None, view: View

@@ -44,7 +44,7 @@ class World:
         self.objects = {each["metadata"]["name"]: each for each in objects}
         self.refusals: dict[type, ApiError] = {}
         asked, again = drive(self.collector.reconcile("discovery", VIEW, 0.0), self.answer)
-        assert again == Again(30.0, is_routine=True)
+        assert again == Again(30.0, is_routine=True, rests_s=600.0)
         follow = asked[1]
         assert isinstance(follow, Follow)
         assert follow.resources == {CONFIG_MAPS}  # Events are nobody's property

@@ -1,5 +1,6 @@
 """The life of a node, as its controller sees it: silence, taints, pods, labels, events."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -46,9 +47,9 @@ def taint(key: str, effect: str = "NoExecute") -> Object:
     return {"key": key, "effect": effect}
 
 
-def lease(version: str = "5") -> Object:
+def lease(version: str = "5", **spec: Any) -> Object:
     meta = {"name": "n1", "namespace": "kube-node-lease", "resourceVersion": version}
-    return {"metadata": meta, "spec": {"renewTime": "2023-11-14T22:13:20.000000Z"}}
+    return {"metadata": meta, "spec": {"renewTime": "2023-11-14T22:13:20.000000Z", **spec}}
 
 
 def view(nodes: list[Object], pods: list[Object] | None = None, leases: Any = ()) -> Any:
@@ -71,8 +72,9 @@ GONE = answered(refusal(404))
 class World:
     """One controller, which looks at nodes from time to time."""
 
-    def __init__(self) -> None:
-        self.controller = NodeLifecycle(NodeLifecycleOptions())
+    def __init__(self, options: NodeLifecycleOptions | None = None) -> None:
+        self.controller = NodeLifecycle(options or NodeLifecycleOptions())
+        self.rests_s = 0.0
 
     def monitor(
         self,
@@ -84,7 +86,9 @@ class World:
     ) -> list[Action]:
         plan = self.controller.reconcile("monitor", view(nodes, pods, leases), NOW_S + after_s)
         asked, after = drive(plan, answer)
-        assert after == Again(5.0, is_routine=True)
+        assert isinstance(after, Again)
+        assert (after.after_s, after.is_routine) == (5.0, True)
+        self.rests_s = after.rests_s
         return asked
 
     def taint(self, after_s: float, nodes: list[Object]) -> tuple[list[Action], Any]:
@@ -356,3 +360,34 @@ def test_a_pod_that_cannot_be_removed_does_not_save_the_others() -> None:
     with pytest.raises(ApiError):
         drive(PodGarbageCollector(0).reconcile("all", given, NOW_S), answer)
     assert tried == ["a", "b"]
+
+
+# Looks that would do nothing.
+
+
+def test_how_long_looks_would_do_nothing() -> None:
+    world = World()
+    world.monitor(0, [node()])
+    assert world.rests_s == 50.0
+    world.monitor(20, [node()])
+    assert world.rests_s == 30.0
+    world.monitor(55, [node()])  # it is silent, and what is to be done may take several looks
+    assert world.rests_s == 0.0
+    alone = World()
+    alone.monitor(0, [])
+    assert alone.rests_s == math.inf
+
+
+def test_a_lease_that_lasts_longer_is_trusted_if_that_is_asked_for() -> None:
+    leases = [lease(leaseDurationSeconds=2400)]
+    trusting = World(NodeLifecycleOptions(trusts_leases=True))
+    trusting.monitor(0, [node()], leases=leases)
+    assert trusting.rests_s == 2400.0
+    assert statuses(trusting.monitor(2400, [node()], leases=leases), NODES) == []
+    assert statuses(trusting.monitor(2401, [node()], leases=leases), NODES) != []
+    other = World()
+    other.monitor(0, [node()], leases=leases)
+    assert other.rests_s == 50.0
+    short = World(NodeLifecycleOptions(trusts_leases=True))
+    short.monitor(0, [node()], leases=[lease(leaseDurationSeconds=40)])
+    assert short.rests_s == 50.0

@@ -140,11 +140,11 @@ def test_half_an_hour_of_a_cron_job(start: Start) -> None:
     assert all(each["metadata"]["creationTimestamp"][15] == "0" for each in jobs)
     leases = call(cluster, "GET", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases")
     renewed = datetime.fromisoformat(leases["items"][0]["spec"]["renewTime"])
-    assert timedelta() <= cluster.clock.now() - renewed < timedelta(seconds=31)
+    assert timedelta() <= cluster.clock.now() - renewed < timedelta(seconds=601)
 
 
 def test_an_hour_costs_what_happens_in_it(start: Start) -> None:
-    """Nothing ticks: a few writes a minute, and a few rounds of the loop a second."""
+    """Nothing ticks: some writes an hour, and less than two rounds of the loop a second."""
     cluster = start("paused", nodes=1)
     cluster.settle()
 
@@ -157,8 +157,8 @@ def test_an_hour_costs_what_happens_in_it(start: Start) -> None:
         return live.server.registry.watch_cache.revision - revision, loop.rounds - rounds
 
     writes, rounds = cluster.call(hour())
-    assert 120 <= writes < 200  # 120 renewals of the node's lease
-    assert rounds < 20_000
+    assert 6 <= writes < 60  # six renewals of the node's lease
+    assert rounds < 6_000
 
 
 def test_the_same_seed_gives_the_same_names_and_uids(start: Start) -> None:
