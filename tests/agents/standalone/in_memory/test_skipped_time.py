@@ -56,11 +56,11 @@ class World:
         for kv in self.cluster.rows().records:
             key = kv.key.decode()
             if kv.value.startswith(b"{") and not any(each in key for each in NOT_COMPARED):
-                found[f"{RANDOM.sub('', key)} {_shown(json.loads(kv.value))}"] += 1
+                found[f"{RANDOM.sub('', key)} {_display_form(json.loads(kv.value))}"] += 1
         return found
 
 
-def _shown(obj: Obj) -> str:
+def _display_form(obj: Obj) -> str:
     meta = {
         name: value
         for name, value in obj["metadata"].items()
