@@ -237,7 +237,8 @@ class Reads:
         if gets:
             answer_gets(self._parts, gets, out)
         self._rounds.answer(out)
-        self._answered.clear()
+        if self._answered:
+            self._answered.clear()
         counters.note_reads(counters.clock() - began_ns, ranges, refused)
 
     @property

@@ -121,7 +121,7 @@ def test_pages_of_static_pods() -> None:
                     await page(url + path)
         with pytest.raises(OSError, match="connection refused"):
             await page(f"{url}/old")
-        with pytest.raises(OSError, match="is no URL"):
+        with pytest.raises(OSError, match="is not an http or https URL"):
             await page("file:///etc/passwd")
 
     asyncio.run(main())

@@ -532,7 +532,7 @@ def test_memory_is_measured_as_control_groups_count_it() -> None:
     lines = ("MemTotal: 1000", "MemFree: 400", "MemAvailable: 900", "Buffers: 50", "Cached: 250")
     more = ("AnonPages: 200", "Inactive(file): 100")
     found = memory_of("\n".join(f"{each} kB" for each in (*lines, *more)))
-    assert found == (1000 << 10, 500 << 10, 400 << 10, 200 << 10)
+    assert found == (1000 << 10, 500 << 10, 400 << 10, 200 << 10, 0, 0)
 
 
 def test_who_offends() -> None:

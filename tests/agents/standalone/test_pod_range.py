@@ -22,11 +22,11 @@ def test_what_a_flag_asks_for() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("10.7.0.0/25", "10.7.0.0/25: a node is given a /24 of it"),
-        ("fd00::/65", "fd00::/65: a node is given a /64 of it"),
+        ("10.7.0.0/25", "10.7.0.0/25: each node gets a /24 of it"),
+        ("fd00::/65", "fd00::/65: each node gets a /64 of it"),
         ("fd00::/47", "fd00::/47: /48 is the largest"),
         ("0.0.0.0/7", "0.0.0.0/7: /8 is the largest"),
-        ("10.7.0.0/16,10.8.0.0/16", "one of a family at most"),
+        ("10.7.0.0/16,10.8.0.0/16", "at most one of each family"),
         ("10.7.0.1/16", "10.7.0.1/16: 10.7.0.1/16 has host bits set"),
         ("x", "x: 'x' does not appear"),
     ],
@@ -60,6 +60,6 @@ def test_addresses_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_addresses_are_of_two_families_at_most() -> None:
-    with pytest.raises(UsageError, match=r"--node-ip .*one of a family at most"):
+    with pytest.raises(UsageError, match=r"--node-ip .*at most one of each family"):
         split_own(["--node-ip=192.0.2.1,192.0.2.2"])
     assert hosts.of_families("", ip_network) == ()

@@ -124,7 +124,7 @@ def test_a_command_that_is_interrupted_leaves_time_where_it_is(user: User) -> No
 def test_other_clusters_refuse_to_change_their_clocks(user: User) -> None:
     assert clock(user)["clock"] == "real"
     _, errors = user.call("clock", "advance", "1h", code=1)
-    assert errors.startswith("Error: kubernetes-admin@kvstack: this cluster goes by the machine's")
+    assert errors.startswith("Error: kubernetes-admin@kvstack: this cluster uses the machine's")
 
 
 def test_it_waits_for_the_current_context_and_names_who_else_writes(

@@ -180,7 +180,7 @@ def test_values_of_secrets_are_not_shown() -> None:
     text = as_text(found) + as_json(found)
     for value in ("aHVudGVyMg==", "b3RoZXI=", "eA=="):
         assert value not in text
-    assert "data.a is another, data.b is gone, data.c is new" in text
+    assert "data.a differs, data.b was removed, data.c is new" in text
 
 
 def test_what_is_named_or_looks_like_a_secret_is_not_shown() -> None:

@@ -134,7 +134,7 @@ def test_fields_that_files_have_no_more_are_removed(shop: Contents) -> None:
     deployment = SHOP.read_text().split("---\n")[3]
     labelled = deployment.replace("name: web, names", "labels: {team: a}, name: web, names")
     after = without_events(plan(shop, applied(labelled)).after)
-    assert "metadata.labels is gone" in as_table(reported(after, applied(deployment)))
+    assert "metadata.labels was removed" in as_table(reported(after, applied(deployment)))
 
 
 def test_what_kubectl_set_passes_to_the_manager_that_applies() -> None:

@@ -136,7 +136,7 @@ def test_directories_and_their_definitions(tmp_path: Path) -> None:
         ),
         (
             "kind: ../x\napiVersion: v1\nmetadata: {name: a}\n",
-            r"m\.yaml:1: v1 \.\./x is no kind",
+            r"m\.yaml:1: unknown kind v1 \.\./x",
         ),
         (
             "kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}\ndata: 3\n",

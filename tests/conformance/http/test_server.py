@@ -317,7 +317,7 @@ def test_an_answer_is_given_once(way: Way) -> None:
     refused: list[str] = []
 
     async def handle(request: Request, answer: Answer) -> None:
-        with pytest.raises(RuntimeError, match="not started"):
+        with pytest.raises(RuntimeError, match="not open"):
             answer.write_now(b"early")
         with pytest.raises(RuntimeError, match="not started"):
             answer.finish()

@@ -56,7 +56,7 @@ def test_what_is_written_is_read() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b'{"Root":null}', b"\xff", b"[" * 5000])
 def test_what_is_none_is_refused(text: bytes) -> None:
-    with pytest.raises(WireError, match="no version 2 store"):
+    with pytest.raises(WireError, match="not a version 2 store"):
         decode_v2_members(text)
 
 

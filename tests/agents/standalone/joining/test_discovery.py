@@ -181,7 +181,7 @@ def test_only_https_is_led_to(cluster: Cluster, server: str) -> None:
 def test_what_is_no_kubeconfig_is_refused(cluster: Cluster, content: str) -> None:
     signed = signature(content, TOKEN.id, TOKEN.secret)
     cluster.answers = [{"kubeconfig": content, f"jws-kubeconfig-{TOKEN.id}": signed}]
-    with answering(cluster), pytest.raises(ConfigError, match="holds no kubeconfig"):
+    with answering(cluster), pytest.raises(ConfigError, match="has no kubeconfig"):
         found(cluster, cluster.hash)
 
 

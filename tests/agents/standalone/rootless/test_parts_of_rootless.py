@@ -115,7 +115,7 @@ def test_the_process_outside_listens_and_ends_with_this_side() -> None:
     with pytest.raises(OutsideError, match="No such file"):
         outside.map_ids(1 << 30, [(0, 1, 1)], [(0, 1, 1)])
     outside.close()  # and waits for its end
-    with pytest.raises(OutsideError, match="is gone"):
+    with pytest.raises(OutsideError, match="has ended"):
         outside.listen("tcp", LOOPBACK, port)
 
 
@@ -123,7 +123,7 @@ def test_a_process_outside_that_is_killed_is_missed() -> None:
     outside = Outside.start()
     os.kill(outside.pid, signal.SIGKILL)
     os.waitpid(outside.pid, 0)
-    with pytest.raises(OutsideError, match="is gone"):
+    with pytest.raises(OutsideError, match="has ended"):
         outside.listen("tcp", LOOPBACK, 0)
     outside.close()
 
