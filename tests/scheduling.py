@@ -1,6 +1,6 @@
 """Which worker of pytest-xdist runs which tests, and in which order.
 
-    make test                  pytest -n 6 --dist loadgroup: this decides
+    make test                  pytest -n 5 --dist loadgroup: this decides
     pytest -n 2 tests/unit     without loadgroup: one of xdist's own ways
 
 A worker is given tests by units:

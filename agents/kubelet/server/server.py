@@ -13,7 +13,7 @@ Streams are upgraded to WebSocket or SPDY/3.1 (`upgrades`).
 import asyncio
 import contextlib
 import mimetypes
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 from urllib.parse import parse_qs, quote, unquote
@@ -240,7 +240,7 @@ class KubeletServer:
             raise _RefusedError(422, '{"message": "Invalid request."}\n') from None
         is_previous = log_stream.is_true(query, "previous")
         if is_previous:
-            containers = containers[:-1]
+            containers = _previous(self._pod(namespace, pod), name, containers)
         if not containers:
             if is_previous:
                 text = f'previous terminated container "{name}" in pod "{pod}" not found'
@@ -396,13 +396,34 @@ def _pod_list(pods: Sequence[Object]) -> Object:
     return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}
 
 
-def _waiting_reason(pod: Object, name: str) -> str:
+def _statuses(pod: Object, name: str) -> Iterator[Object]:
+    """Yield the status of the container of this name, if there is one."""
     status = pod.get("status") or {}
     for field in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
         for each in status.get(field) or ():
-            reason = (each.get("state") or {}).get("waiting", {}).get("reason")
-            if each["name"] == name and reason:
-                return _REASONS.get(reason, str(reason))
+            if each["name"] == name:
+                yield each
+
+
+def _previous(pod: Object, name: str, containers: Sequence[Container]) -> Sequence[Container]:
+    """Return the instances before the current one; the last of them is the previous one.
+
+    While a container waits to be started again, the one that has ended is the previous one.
+    """
+    for each in _statuses(pod, name):
+        ended = (each.get("lastState") or {}).get("terminated") or {}
+        last_id = str(ended.get("containerID", "")).rpartition("://")[2]
+        for at, container in enumerate(containers, 1):
+            if container.id == last_id:
+                return containers[:at]
+    return containers[:-1]
+
+
+def _waiting_reason(pod: Object, name: str) -> str:
+    for each in _statuses(pod, name):
+        reason = (each.get("state") or {}).get("waiting", {}).get("reason")
+        if reason:
+            return _REASONS.get(reason, str(reason))
     return "PodInitializing" if pod["spec"].get("initContainers") else "ContainerCreating"
 
 

@@ -43,7 +43,7 @@ def _number(value: object) -> float:
 
 def _seconds(value: object) -> float:
     if not isinstance(value, str):
-        raise ClusterTimeError(f'invalid {ADVANCE}: it is a duration such as "24h"')
+        raise ClusterTimeError(f'invalid {ADVANCE}: expected a duration such as "24h"')
     try:
         return durations.parse(value) / 1e9
     except durations.DurationError as error:

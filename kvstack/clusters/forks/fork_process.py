@@ -151,14 +151,12 @@ def _follow(child: int, read_end: int, registry: ForkRegistry, report: Report) -
                     report.say(told["say"])
                 else:
                     break
-        except KeyboardInterrupt:
+            if "ready" in told:
+                _report_ready(told["ready"], report)
+                return 0
+        except KeyboardInterrupt:  # the fork has left the terminal if it is ready
             os.kill(child, signal.SIGTERM)
             told = {"failed": "interrupted"}
-    if "ready" in told:
-        found = dict(told["ready"])
-        found["left_out"] = [LeftOut(*each) for each in found["left_out"]]
-        report.ready(Ready(**found))
-        return 0
     _, status = os.waitpid(child, 0)
     registry.forks()  # of one that was killed, something may be left
     if "failed" in told:
@@ -172,6 +170,12 @@ def _follow(child: int, read_end: int, registry: ForkRegistry, report: Report) -
         by = f" by {ended_by}" if ended_by else ""
         report.failed(f"the process of the fork ended{by}{doing}")
     return FAILED
+
+
+def _report_ready(fields: dict[str, Any], report: Report) -> None:
+    left_out = [LeftOut(*each) for each in fields["left_out"]]
+    report.ready(Ready(**{**fields, "left_out": left_out}))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left is to exit
 
 
 # In the process of the fork.

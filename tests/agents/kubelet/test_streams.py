@@ -121,6 +121,26 @@ def test_logs(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_the_log_of_a_container_that_waits_to_be_started_again(tmp_path: Path) -> None:
+    async def story(cluster: StreamCluster) -> None:
+        crash = pod("job", "echo about to crash; exit 3")
+        crash["spec"]["restartPolicy"] = "Always"
+        await cluster.admin.create(PODS, "default", crash)
+        informer = cluster.informers.of(PODS)
+
+        def waits() -> bool:
+            status = (informer.store.get("default/job") or {}).get("status") or {}
+            return any(
+                "waiting" in each["state"] and "terminated" in each.get("lastState", {})
+                for each in status.get("containerStatuses") or ()
+            )
+
+        await eventually(waits)
+        assert await log(cluster, "job", "?previous=true") == b"about to crash\n"
+
+    run(tmp_path, story)
+
+
 async def command(
     cluster: TestCluster, query: str, stdin: bytes | None = None
 ) -> tuple[dict[int, bytes], int | None]:

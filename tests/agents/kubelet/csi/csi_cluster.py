@@ -143,9 +143,10 @@ def tell(
             for each in [obj["metadata"]["name"] for obj in store]:
                 with suppress(ApiError):  # it is going already
                     await cluster.admin.delete(PODS, "default", each)
+            # Unmounting is retried after up to two minutes.
             await eventually(lambda: not list(store), within_s=180)
-            await eventually(lambda: not scene.mounts())
+            await eventually(lambda: not scene.mounts(), within_s=180)
             left = root / "plugins" / "kubernetes.io" / "csi"
-            await eventually(lambda: not list(left.rglob("vol_data.json")))
+            await eventually(lambda: not list(left.rglob("vol_data.json")), within_s=180)
 
     run(directory, main)

@@ -194,8 +194,8 @@ def test_two_pods_of_a_node_share_what_is_staged(short_directory: Path) -> None:
             assert not driver.asked("NodeUnstageVolume")
             await scene.release("u-2")
             await eventually(lambda: driver.asked("NodeUnstageVolume"))
-            assert not list((scene.root / "plugins").rglob("vol_data.json"))
-            assert not list((scene.root / "pods").rglob("vol_data.json"))
+            await eventually(lambda: not list((scene.root / "plugins").rglob("vol_data.json")))
+            await eventually(lambda: not list((scene.root / "pods").rglob("vol_data.json")))
 
     tell(short_directory, story)
 

@@ -191,6 +191,8 @@ def test_authorities_are_replaced() -> None:
 GOOD = CA.client(subject("bob", ("devs",)))
 
 
+# A later release of cryptography refuses such certificates, which is then a refusal here, too.
+@pytest.mark.filterwarnings("ignore:Parsed a serial number which wasn't positive")
 @given(st.integers(0, len(GOOD) - 1), st.integers(1, 255))
 @settings(max_examples=300)
 def test_a_changed_byte_never_makes_another_user(position: int, change: int) -> None:
