@@ -63,13 +63,24 @@ class LocalRanges:
             links.remove_local_range(each)
         local: list[Network] = []
         for each in ranges:
-            if each.prefixlen < _LENGTH_MIN[self._family]:
-                self._warn(frozenset((each,)), f"it is wider than /{_LENGTH_MIN[self._family]}")
+            if reason := self._problem(links, each):
+                self._warn(frozenset((each,)), reason)
                 continue
             if each not in there:
                 links.add_local_range(each)
             local.append(each)
         return local
+
+    def _problem(self, links: Netlink, network: Network) -> str:
+        """Return why a range would take the machine's networks away; empty: it would not."""
+        if network.prefixlen < _LENGTH_MIN[self._family]:
+            return f"it is wider than /{_LENGTH_MIN[self._family]}"
+        if network.is_loopback:
+            return "it is loopback"
+        for route in links.routes() if self._family == 4 else links.routes_of_ipv6():
+            if route.network.prefixlen and route.network.overlaps(network):
+                return f"it overlaps with the route to {route.network}"
+        return ""
 
     def _warn(self, ranges: frozenset[Network], reason: str) -> None:
         self._logger.warning(

@@ -213,7 +213,7 @@ def test_clients_are_remembered_up_to_a_limit_and_for_a_time() -> None:
     assert [balancer.next("client", 31.0)[0] for _ in range(2)] == [one, two]
 
 
-def test_cluster_ips_are_served_while_their_range_is_local() -> None:
+def test_cluster_ips_are_served_while_their_range_is_a_local_route() -> None:
     async def story() -> None:
         (end,) = free_ports(1)
         silent = LineLogger([], "fatal")
@@ -234,7 +234,9 @@ def test_cluster_ips_are_served_while_their_range_is_local() -> None:
             await after.backend.close()
             assert local_ranges() == []
         await node.backend.close()
-        assert not LocalRanges(4, silent).use(("0.0.0.0/0",))
+        connected = f"{network.address('other')}/24"
+        for taken in ("0.0.0.0/0", "127.0.0.0/8", str(ip_network(connected, strict=False))):
+            assert not LocalRanges(4, silent).use((taken,))
         with Netlink() as links:
             links.add_local_range(ip_network("10.96.0.0/12"))
         remove_local_ranges()
