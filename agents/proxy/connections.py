@@ -22,17 +22,23 @@ from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.services import Family
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.histograms import Histogram, exponential
-from kvstack.component.net.netlink_attributes import NESTED, aligned, attribute, attributes
+from kvstack.component.net.netlink_attributes import (
+    NESTED,
+    attribute,
+    attributes,
+    error_code,
+    message,
+    messages,
+)
 
 _NETFILTER: Final = 12
 _GET, _DELETE = 0x0101, 0x0102
-_REQUEST, _ACK, _DUMP = 1, 4, 0x300
+_ACK, _DUMP = 4, 0x300
 _ERROR, _DONE = 2, 3
 _ORIGINAL, _REPLY, _ADDRESSES, _PROTOCOL = 1, 2, 1, 2
 _BUFFER: Final = 1 << 18
 _TIMEOUT_S: Final = 10.0
 _BOUNDS: Final = exponential(0.001, 2, 15)
-_HEAD: Final = struct.Struct("=IHHII")
 
 
 class Tuple(NamedTuple):
@@ -153,19 +159,13 @@ def _tuple(data: bytes) -> Tuple | None:
 
 
 def _ask(it: socket.socket, kind: int, flags: int, body: bytes) -> Iterator[bytes]:
-    it.send(_HEAD.pack(_HEAD.size + len(body), kind, _REQUEST | flags, 0, 0) + body)
+    it.send(message(kind, flags, 0, body))
     while True:
-        data = it.recv(_BUFFER)
-        at = 0
-        while at + _HEAD.size <= len(data):
-            length, got, _, _, _ = _HEAD.unpack_from(data, at)
-            payload = data[at + _HEAD.size : at + length]
-            at += aligned(length)
+        for got, _, payload in messages(it.recv(_BUFFER)):
             if got == _DONE:
                 return
             if got == _ERROR:
-                code = -struct.unpack_from("=i", payload)[0]
-                if code:
+                if code := error_code(payload):
                     raise OSError(code, os.strerror(code))
                 return
             yield payload

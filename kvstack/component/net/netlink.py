@@ -24,7 +24,14 @@ from ipaddress import (
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypeAlias
 
-from kvstack.component.net.netlink_attributes import NESTED, aligned, attribute, attributes
+from kvstack.component.net.netlink_attributes import (
+    NESTED,
+    attribute,
+    attributes,
+    error_code,
+    message,
+    messages,
+)
 
 Address: TypeAlias = IPv4Address | IPv6Address
 Interface: TypeAlias = IPv4Interface | IPv6Interface
@@ -32,7 +39,7 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 _NEW_LINK, _DELETE_LINK, _GET_LINK, _NEW_ADDRESS, _DELETE_ADDRESS = 16, 17, 18, 20, 21
 _NEW_ROUTE, _DELETE_ROUTE, _GET_ROUTE = 24, 25, 26
-_REQUEST, _ACK, _DUMP, _REPLACE, _EXCLUSIVE, _CREATE = 1, 4, 0x300, 0x100, 0x200, 0x400
+_ACK, _DUMP, _REPLACE, _EXCLUSIVE, _CREATE = 4, 0x300, 0x100, 0x200, 0x400
 _ERROR, _DONE = 2, 3
 _UP: Final = 1
 _MAIN_TABLE, _LOCAL_TABLE = 254, 255
@@ -49,7 +56,6 @@ NODE_ROUTE: Final = 75
 SERVICE_ROUTE: Final = 76
 """The protocol of local routes for ranges of cluster IPs."""
 
-_HEAD: Final = struct.Struct("=IHHII")
 _LINK_HEAD: Final = struct.Struct("=BBHiII")
 _ADDRESS_HEAD: Final = struct.Struct("=BBBBi")
 _ROUTE_HEAD: Final = struct.Struct("=BBBBBBBBI")
@@ -255,30 +261,19 @@ class Netlink:
     def ask(self, kind: int, flags: int, body: bytes) -> list[bytes]:
         """Send a request; return what came as its answer; flags: besides that it is one."""
         self._number += 1
-        length = _HEAD.size + len(body)
-        self._socket.send(_HEAD.pack(length, kind, _REQUEST | flags, self._number, 0) + body)
+        self._socket.send(message(kind, flags, self._number, body))
         replies: list[bytes] = []
         while True:
-            for got, number, payload in _messages(self._socket.recv(_BUFFER)):
+            for got, number, payload in messages(self._socket.recv(_BUFFER)):
                 if number != self._number:
                     continue
                 if got == _DONE:
                     return replies
                 if got == _ERROR:
-                    code = -struct.unpack_from("=i", payload)[0]
-                    if code:
+                    if code := error_code(payload):
                         raise OSError(code, os.strerror(code))
                     return replies
                 replies.append(payload)
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Give kind, number and payload of each message."""
-    at = 0
-    while at + _HEAD.size <= len(data):
-        length, kind, _, number, _ = _HEAD.unpack_from(data, at)
-        yield kind, number, data[at + _HEAD.size : at + length]
-        at += aligned(length)
 
 
 def _number(data: bytes | None) -> int:

@@ -1,6 +1,6 @@
 """Transactions of nftables over netlink, without the program `nft` and what it reads before each.
 
-    send_batch(2, [(NEW_RULE, CREATE, attributes), …])     all of them or none; raises BatchError
+    Batches(2).send([Message(NEW_RULE, CREATE, data)])    all of them or none; raises BatchError
     has_rules(2, "kube-proxy", "services")                whether a chain has rules; raises OSError
 
 The kernel carries a batch out while it is sent: when `send` returns, its answers are there. It
@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kvstack.component.net.netlink_attributes import aligned, text_attribute
+from kvstack.component.net.netlink_attributes import error_code, message, messages, text_attribute
 
 NEW_CHAIN, DELETE_CHAIN = 3, 5
 NEW_RULE, GET_RULES, DELETE_RULES = 6, 7, 8
@@ -29,9 +29,8 @@ BATCH_BYTES_MAX: Final = 64 << 20
 _NETFILTER: Final = 12
 _NFTABLES: Final = 10
 _BEGIN, _END = 0x10, 0x11
-_REQUEST, _ACKNOWLEDGE, _DUMP = 1, 4, 0x300
+_ACKNOWLEDGE, _DUMP = 4, 0x300
 _ERROR, _DONE = 2, 3
-_HEAD: Final = struct.Struct("=IHHII")
 _FAMILY_HEAD: Final = struct.Struct(">BBH")
 _SOL_NETLINK: Final = 270
 _SHORT_ANSWERS: Final = 10
@@ -102,16 +101,16 @@ class Batches:
 def has_rules(family: int, table: str, chain: str) -> bool:
     """Whether a chain is there, with rules; raises OSError."""
     about = text_attribute(1, table) + text_attribute(2, chain)
-    asked = _message(_NFTABLES << 8 | GET_RULES, _DUMP, 0, _FAMILY_HEAD.pack(family, 0, 0) + about)
+    asked = message(_NFTABLES << 8 | GET_RULES, _DUMP, 0, _FAMILY_HEAD.pack(family, 0, 0) + about)
     found = False
     with _opened() as it:
         it.send(asked)
         while True:
-            for kind, _, payload in _messages(it.recv(_RECEIVE_BYTES)):
+            for kind, _, payload in messages(it.recv(_RECEIVE_BYTES)):
                 if kind == _DONE:
                     return found
                 if kind == _ERROR:
-                    code = _code(payload)
+                    code = error_code(payload)
                     if code in (0, errno.ENOENT):
                         return found
                     raise OSError(code, os.strerror(code))
@@ -135,16 +134,12 @@ def _make_room(it: socket.socket, size: int) -> None:
 def _batch(family: int, messages: Sequence[Message]) -> bytes:
     """Return messages as the kernel reads them, numbered from 1."""
     limit, head = _FAMILY_HEAD.pack(0, 0, _NFTABLES), _FAMILY_HEAD.pack(family, 0, 0)
-    found = [_message(_BEGIN, 0, 0, limit)]
+    found = [message(_BEGIN, 0, 0, limit)]
     for number, (kind, flags, about) in enumerate(messages, 1):
         asks = flags | _ACKNOWLEDGE if number == len(messages) else flags
-        found.append(_message(_NFTABLES << 8 | kind, asks, number, head + about))
-    found.append(_message(_END, 0, len(messages) + 1, limit))
+        found.append(message(_NFTABLES << 8 | kind, asks, number, head + about))
+    found.append(message(_END, 0, len(messages) + 1, limit))
     return b"".join(found)
-
-
-def _message(kind: int, flags: int, number: int, body: bytes) -> bytes:
-    return _HEAD.pack(_HEAD.size + len(body), kind, _REQUEST | flags, number, 0) + body
 
 
 def _read_answers(it: socket.socket, last: int) -> None:
@@ -166,21 +161,4 @@ def _answers(it: socket.socket) -> Iterator[tuple[int, int]]:
             data = it.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return
-        yield from ((number, _code(p)) for kind, number, p in _messages(data) if kind == _ERROR)
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
-    """Give kind, number and payload of each message."""
-    at = 0
-    while at + _HEAD.size <= len(data):
-        length, kind, _, number, _ = _HEAD.unpack_from(data, at)
-        if length < _HEAD.size:
-            return
-        yield kind, number, data[at + _HEAD.size : at + length]
-        at += aligned(length)
-
-
-def _code(payload: bytes) -> int:
-    """Return the code of an answer; 0: it was done."""
-    (code,) = struct.unpack_from("=i", payload)
-    return -int(code)
+        yield from ((number, error_code(p)) for kind, number, p in messages(data) if kind == _ERROR)

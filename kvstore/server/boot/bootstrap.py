@@ -77,7 +77,7 @@ def boot(
 ) -> Boot:
     """Open or make everything under the data directory."""
     if not Wal.exists(paths.wal, files):
-        return _found_or_join(paths, founding, logger, files, open_backend, segment_bytes)
+        return _create_or_join(paths, founding, logger, files, open_backend, segment_bytes)
     if founding.discover is not None:
         logger.warning(
             "discovery token is ignored since cluster already initialized; valid logs are found",
@@ -136,7 +136,7 @@ def _take_received(
     return start
 
 
-def _found_or_join(
+def _create_or_join(
     paths: DataDir,
     founding: Founding,
     logger: Logger,

@@ -49,7 +49,7 @@ def test_a_flow_to_an_endpoint() -> None:
 @pytest.mark.parametrize(
     ("conditions", "stale_count"), [("", 0), ("draining", 0), ("not ready", 1)]
 )
-def test_endpoints_that_still_answer_keep_their_flows(conditions: str, stale_count: int) -> None:
+def test_endpoints_that_still_serve_keep_their_flows(conditions: str, stale_count: int) -> None:
     """Whether others are ready or not, and wherever they are."""
     ends = endpoint("10.244.0.3"), endpoint("10.244.0.4", "there", conditions)
     obj = service("web", DNS, internalTrafficPolicy="Local")

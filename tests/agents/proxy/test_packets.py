@@ -486,7 +486,7 @@ def test_rules_that_somebody_has_flushed_are_missed(node: Node) -> None:
 
 
 @only_with(Variant(NFTABLES, 4), Variant(NFTABLES, 6))
-def test_a_change_of_rules_that_are_gone_fails(node: Node) -> None:
+def test_a_change_of_deleted_rules_fails(node: Node) -> None:
     """After a failure all is written."""
     node.serve(node.service(), both(node))
     node.inside(lambda: nftables.apply("flush ruleset\n"))

@@ -85,7 +85,7 @@ def test_events_that_expire_leave_nothing() -> None:
     assert sum(each.held_bytes for each in records) <= SMALL_BYTES
 
 
-def test_pods_that_are_gone_leave_a_window_of_changes() -> None:
+def test_deleted_pods_leave_only_the_watch_window() -> None:
     pods, body = collection("pods"), b"x" * 3_000
     for number in range(2_000):
         key = f"a/{number}"

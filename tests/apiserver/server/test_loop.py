@@ -114,7 +114,7 @@ def test_the_end_of_a_job_is_done_only_if_it_was_begun() -> None:
     assert told == ["one", "three"]
 
 
-def test_a_job_that_rests_makes_its_rounds_after_changes_and_in_their_time() -> None:
+def test_an_idle_job_runs_only_after_changes_at_its_period() -> None:
     rounds: list[float] = []
 
     async def main() -> None:

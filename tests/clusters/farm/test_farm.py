@@ -267,7 +267,7 @@ def test_one_that_does_nothing_any_more_is_ended_before_its_directory_goes(farm:
     assert not Path(cluster["kubeconfig"]).parent.exists()
 
 
-def test_a_spare_that_was_killed_is_replaced(farm: Farm) -> None:
+def test_a_killed_spare_is_replaced(farm: Farm) -> None:
     templates = farm.processes()
     first = farm.cluster()
     wait_for(lambda: len(farm.processes()) == len(templates) + 1, "there is another spare")
