@@ -22,6 +22,12 @@ ABSENT: Final = (
     ),
     Absent("more than 1000 records in one answer", "the first 1000 endpoints are returned"),
     Absent(
+        "`coredns_kubernetes_dns_programming_duration_seconds`, `coredns_panics_total`,"
+        " `coredns_forward_healthcheck_broken_total`, `coredns_reload_failed_total`,"
+        " `coredns_health_request_duration_seconds`",
+        "they are not served; the other metrics have CoreDNS's names",
+    ),
+    Absent(
         "answers to any client",
         "only clients of `--client-ranges`, nodes and their pods get answers",
     ),

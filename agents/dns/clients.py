@@ -8,7 +8,7 @@ send answers to forged addresses. They are not counted either: forged queries ca
 limit of a client.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Final, TypeAlias
 
@@ -22,8 +22,14 @@ KNOWN_MAX: Final = 65_536
 class Clients:
     """Counts queries, for one second after the other."""
 
-    def __init__(self, networks: Iterable[Network], per_second: int = PER_SECOND) -> None:
-        """networks: of those who may ask."""
+    def __init__(
+        self,
+        networks: Iterable[Network],
+        per_second: int = PER_SECOND,
+        is_own: Callable[[str], bool] | None = None,
+    ) -> None:
+        """networks: of those who may ask; is_own: whether an address is of this machine."""
+        self._is_own = is_own
         self._fixed = tuple(networks)
         self._networks = self._fixed
         self._per_second = per_second
@@ -67,5 +73,7 @@ class Clients:
             is_allowed = any(
                 address in each for each in self._networks if each.version == address.version
             )
+            if not is_allowed and self._is_own is not None:
+                is_allowed = self._is_own(host)
             self._allowed[host] = is_allowed
         return is_allowed

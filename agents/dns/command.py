@@ -51,7 +51,7 @@ async def _serve(cluster: Cluster, settings: Settings, log: Logger) -> None:
         for address in settings.addresses:
             port = await server.listen(address, settings.port)
             log.info("DNS is serving", address=address, port=port)
-        pages = DnsPages(server, f"dns://:{settings.port}", settings.pages)
+        pages = DnsPages(server, f"dns://:{settings.port}", settings.pages, clock)
         stack.push_async_callback(pages.stop)
         await pages.start()
         settle()

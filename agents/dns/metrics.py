@@ -7,9 +7,12 @@ from dns.rdatatype import RdataType
 
 from kvstack.agents.dns.server import DnsServer
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
+from kvstack.component.net.hosts import join_host_port
 from kvstack.component.version import KUBERNETES_VERSION, VERSION
 
 _ZONE: Final = "."
+_PLUGINS: Final = ("kubernetes", "prometheus")
+_FORWARDING_PLUGINS: Final = ("cache", "forward", "loop")
 _SHOWN: Final = frozenset(
     ("A", "AAAA", "CNAME", "DNSKEY", "DS", "HTTPS", "MX", "NS", "NSEC", "PTR", "SOA", "SRV", "TXT")
 )
@@ -31,8 +34,15 @@ def dns_metrics(server: DnsServer, server_label: str) -> list[FamilySamples]:
     }
     counter, histogram = FamilyKind.COUNTER, FamilyKind.HISTOGRAM
     own = labels(goversion="", revision=VERSION, version=KUBERNETES_VERSION)
+    plugins = (*_PLUGINS, *(_FORWARDING_PLUGINS if server.forwarder is not None else ()))
     families: list[FamilySamples] = [
         ("coredns_build_info", FamilyKind.GAUGE, "Of this server; it is not CoreDNS.", {own: 1}),
+        (
+            "coredns_plugin_enabled",
+            FamilyKind.GAUGE,
+            "CoreDNS' plugins whose work this server does.",
+            {labels(name=name, **of_server): 1 for name in plugins},
+        ),
         ("coredns_dns_requests_total", counter, "Queries by protocol and type.", requests),
         ("coredns_dns_responses_total", counter, "Answers by code.", codes),
         (
@@ -80,6 +90,13 @@ def _forwarding(server: DnsServer, server_label: str) -> list[FamilySamples]:
          {whole: cache.misses + sum(cache.hits.values())}),
         ("coredns_forward_max_concurrent_rejects_total", counter,
          "Queries that were refused because too many waited.", forwarder.refused),
+        ("coredns_proxy_request_duration_seconds", FamilyKind.HISTOGRAM,
+         "Time that resolvers took for their answers.",
+         {
+             labels(proxy_name="forward", rcode=_code(code),
+                    to=join_host_port(resolver.host, resolver.port)): seconds.copy()
+             for (resolver, code), seconds in forwarder.seconds.items()
+         }),
     ]  # fmt: skip
 
 

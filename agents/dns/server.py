@@ -24,7 +24,7 @@ from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.search_paths import SearchPaths
 from kvstack.agents.dns.services import service_key
-from kvstack.agents.dns.sockets import check_host, open_pair
+from kvstack.agents.dns.sockets import check_host, is_own, open_pair
 from kvstack.agents.dns.tcp_port import TcpPort
 from kvstack.agents.dns.traffic import Traffic
 from kvstack.agents.dns.udp_port import UdpPort
@@ -48,6 +48,8 @@ class DnsSettings:
     """Ranges of clients that may ask."""
     nodes_may_ask: bool = False
     """Whether the nodes of the cluster and their pods may ask, too."""
+    machine_may_ask: bool = False
+    """Whether this machine may, by any address of its own: rules of the proxy choose one."""
     per_second: int = PER_SECOND
     """Queries of one client."""
     searches_of_node: Callable[[], Sequence[str]] | None = None
@@ -71,7 +73,9 @@ class DnsServer:
         searches, domain = settings.searches_of_node, settings.zone.domain
         self._paths = None if searches is None else SearchPaths(domain, searches)
         self.responder: Final = Responder(self.cluster, self.forwarder, self._paths)
-        self.clients: Final = Clients(settings.clients, settings.per_second)
+        self.clients: Final = Clients(
+            settings.clients, settings.per_second, is_own if settings.machine_may_ask else None
+        )
         self.traffic: Final = Traffic()
         self._handlers: list[tuple[Informer, Handler]] = []
         self._ports: list[UdpPort | TcpPort] = []

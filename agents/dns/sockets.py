@@ -43,6 +43,17 @@ def open_pair(host: str, port: int) -> tuple[socket.socket, socket.socket]:
         return datagrams, streams
 
 
+def is_own(host: str) -> bool:
+    """Whether the machine has an address now."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return True
+
+
 def check_host(host: str) -> None:
     """Raise ConfigError unless a text is an address of one machine."""
     try:

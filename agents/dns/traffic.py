@@ -9,7 +9,7 @@ from kvstack.component.metrics.histograms import Histogram, exponential
 UDP, TCP = "udp", "tcp"
 KINDS_MAX: Final = 256
 """Types with a counter of their own, over all protocols; clients may query any of 65,536."""
-_SECONDS: Final = exponential(0.00025, 2, 16)
+SECONDS: Final = exponential(0.00025, 2, 16)
 _BYTES: Final = (0, 100, 200, 300, 400, 511, 1023, 2047, 4095, 8291, 16_000, 32_000, 48_000, 64_000)
 
 
@@ -20,7 +20,7 @@ class Traffic:
         self.queries: Counter[tuple[str, str, bytes]] = Counter()
         """By protocol, family of the address (1 or 2) and type."""
         self.codes: Counter[int] = Counter()
-        self.seconds = Histogram(_SECONDS)
+        self.seconds = Histogram(SECONDS)
         self.sizes = {each: Histogram(_BYTES) for each in (UDP, TCP)}
         """The sizes of answers."""
         self.query_sizes = {each: Histogram(_BYTES) for each in (UDP, TCP)}

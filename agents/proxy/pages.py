@@ -4,18 +4,27 @@
 :10249   /metrics /proxyMode /healthz /configz           on loopback, unless the flags say else
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Final
 
 import orjson
 
 from kvstack.agents.proxy.metrics import readings
 from kvstack.agents.proxy.proxier import Proxier
+from kvstack.component.errors import ComponentError
 from kvstack.component.http.serving.answer import Answer
+from kvstack.component.http.serving.listeners import Listener, ListenerLimits
 from kvstack.component.http.serving.request import Request
+from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.metrics.exposition import CONTENT_TYPE, render
 from kvstack.component.metrics.process_families import read_process
 
+HEALTHZ, METRICS = "healthzBindAddress", "metricsBindAddress"
+"""The fields of the configuration that name the addresses."""
+_LIMITS: Final = ListenerLimits(
+    connections_max=256, streams_max=16, header_bytes_max=64 << 10, body_bytes_max=1 << 10
+)
 _SAFE: Final = ("X-Content-Type-Options", "nosniff")
 _TEXT: Final = (("Content-Type", "text/plain; charset=utf-8"), _SAFE)
 _JSON: Final = (("Content-Type", "application/json"), _SAFE)
@@ -70,3 +79,29 @@ class MetricsPages:
 
     def _metrics(self) -> bytes:
         return render([*readings(self._proxier, self._health.counts), *read_process()])
+
+
+async def serve_pages(
+    stack: AsyncExitStack,
+    proxier: Proxier,
+    configuration: Mapping[str, Any],
+    on_failure: Callable[[str, str, Exception], None],
+) -> None:
+    """Serve the pages at the addresses of a configuration, until the stack is closed.
+
+    on_failure gets the field, the address and the error of one that cannot be bound. An empty
+    address, or one with port 0, is not served.
+    """
+    health = HealthPages(proxier)
+    metrics = MetricsPages(proxier, health, configuration)
+    for field, handle in ((HEALTHZ, health.handle), (METRICS, metrics.handle)):
+        address = configuration[field]
+        if not address or address.endswith(":0"):
+            continue
+        server = HttpServer([Listener(f"http://{address}", limits=_LIMITS)], handle)
+        try:
+            await server.start()
+        except (ComponentError, OSError) as error:
+            on_failure(field, address, error)
+            continue
+        stack.push_async_callback(server.stop)

@@ -23,16 +23,14 @@ from kvstack.agents.proxy.backend import Backend
 from kvstack.agents.proxy.configuration import DEFAULTS, seconds, section_of
 from kvstack.agents.proxy.machine_lock import machine_lock
 from kvstack.agents.proxy.node_addresses import has_loopback, node_port_ips
-from kvstack.agents.proxy.pages import HealthPages, MetricsPages
+from kvstack.agents.proxy.pages import HEALTHZ, METRICS, serve_pages
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import FAMILIES, HEADLESS, PROXY_NAME, Family, PortName
 from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 from kvstack.agents.proxy.userspace.local_ranges import LocalRanges, remove_local_ranges
-from kvstack.component.errors import ComponentError, ConfigError
-from kvstack.component.http.serving.listeners import Listener
-from kvstack.component.http.serving.server import HttpServer
+from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 
 Object: TypeAlias = dict[str, Any]
@@ -41,6 +39,11 @@ NODE_S: Final = 30.0
 """So long the node is waited for, before loopback is taken for its address."""
 RANGE_S: Final = 300.0
 """So long the node's range of pods is waited for, where it is asked for."""
+_PAGE_REASONS: Final = {
+    HEALTHZ: "FailedToStartProxierHealthcheck",
+    METRICS: "FailedToStartMetricServer",
+}
+"""The reasons of events by the field of the address that cannot be bound."""
 _FAMILIES: Final[tuple[Family, ...]] = (4, 6)
 _LOOPBACK: Final[dict[Family, str]] = {4: "127.0.0.1", 6: "::1"}
 
@@ -122,7 +125,7 @@ class Serving:
         )
         self.proxier = proxier
         self._running.push_async_callback(proxier.close)
-        await self._serve_pages(proxier)
+        await serve_pages(self._running, proxier, self._told, self._on_page_failure)
         await proxier.start()
         self._spawn(proxier.run(), "proxier")
         nodes.on_change(self._on_node)
@@ -301,27 +304,12 @@ class Serving:
                 found[family] = own[0]
         return found or {4: _LOOPBACK[4]}
 
-    async def _serve_pages(self, proxier: Proxier) -> None:
-        health = HealthPages(proxier)
-        metrics = MetricsPages(proxier, health, self._told)
-        for field, handle, reason in (
-            ("healthzBindAddress", health.handle, "FailedToStartProxierHealthcheck"),
-            ("metricsBindAddress", metrics.handle, "FailedToStartMetricServer"),
-        ):
-            place = self._told[field]
-            if not place or place.endswith(":0"):
-                continue
-            server = HttpServer([Listener(f"http://{place}")], handle)
-            try:
-                await server.start()
-            except (ComponentError, OSError) as error:
-                if self._told["bindAddressHardFail"]:
-                    raise ConfigError(f"{field}: {place}: {error}") from error
-                self._logger.error("a page is not served", address=place, reason=str(error))
-                about = self._reference({})
-                self._recorder.record(about, "Warning", reason, "StartKubeProxy", str(error))
-                continue
-            self._running.push_async_callback(server.stop)
+    def _on_page_failure(self, field: str, address: str, error: Exception) -> None:
+        if self._told["bindAddressHardFail"]:
+            raise ConfigError(f"{field}: {address}: {error}") from error
+        self._logger.error("a page is not served", address=address, reason=str(error))
+        about, reason = self._reference({}), _PAGE_REASONS[field]
+        self._recorder.record(about, "Warning", reason, "StartKubeProxy", str(error))
 
     def _on_node(self, old: Object | None, new: Object | None) -> None:
         """End when the node is another one than what the rules are for."""

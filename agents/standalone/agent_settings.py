@@ -102,7 +102,14 @@ def _proxy_options(
         return None
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
 
-    return LocalProxyOptions(gethostname().lower(), tuple(ips), tuple(map(str, pods)), api)
+    return LocalProxyOptions(
+        gethostname().lower(),
+        tuple(ips),
+        tuple(map(str, pods)),
+        api,
+        metrics_address=own.proxy_metrics_address,
+        healthz_address=own.proxy_healthz_address,
+    )
 
 
 def node_ips(

@@ -39,6 +39,8 @@ class Endpoint(NamedTuple):
 
     address: str
     port: int
+    metrics_port: int = 0
+    """0: its metrics are not served."""
 
 
 class Write(NamedTuple):
@@ -86,6 +88,9 @@ def service(ip: str) -> Object:
 def piece(name: str, owner: Object, endpoint: Endpoint) -> Object:
     """Return the EndpointSlice of an agent; owner: the Service."""
     meta = owner["metadata"]
+    ports = [("dns", endpoint.port, "UDP"), ("dns-tcp", endpoint.port, "TCP")]
+    if endpoint.metrics_port:
+        ports.append(("metrics", endpoint.metrics_port, "TCP"))
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
@@ -105,8 +110,7 @@ def piece(name: str, owner: Object, endpoint: Endpoint) -> Object:
             }
         ],
         "ports": [
-            {"name": "dns", "port": endpoint.port, "protocol": "UDP"},
-            {"name": "dns-tcp", "port": endpoint.port, "protocol": "TCP"},
+            {"name": name, "port": port, "protocol": protocol} for name, port, protocol in ports
         ],
     }
 

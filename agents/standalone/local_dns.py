@@ -4,7 +4,8 @@
     else, with a node that runs pods      its address, a port that is free
     without such a node                   the loopback
 
-It listens on nothing else. Only the cluster's nodes and pods may ask.
+It listens on nothing else. Only the cluster's nodes and pods may ask. Its metrics are at the same
+address, port 9153 or one that is free, for the same clients.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from typing import Final
+from urllib.parse import urlsplit
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES
@@ -23,12 +25,18 @@ from kvstack.agents.dns.cluster import Options
 from kvstack.agents.dns.forwarding.exchange import Resolver
 from kvstack.agents.dns.forwarding.forwarder import Forwarding
 from kvstack.agents.dns.forwarding.node_resolvers import NodeResolvers
+from kvstack.agents.dns.pages import METRICS, DnsPages
 from kvstack.agents.dns.server import DnsServer, DnsSettings
+from kvstack.agents.dns.sockets import is_own
 from kvstack.agents.standalone.kube_dns import Endpoint, KubeDns
-from kvstack.component.errors import ConfigError
+from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.logger import Logger
+from kvstack.component.net.hosts import join_host_port
 
 PORT: Final = 53
+METRICS_PORT: Final = 9153
+_ADDRESS_S: Final = 0.1
+_ADDRESS_S_MAX: Final = 5.0
 DOMAIN: Final = "cluster.local"
 
 
@@ -67,12 +75,14 @@ class LocalDns:
             Forwarding(of_node, own=frozenset((Resolver(options.service_ip),))),
             (ip_network("127.0.0.0/8"), ip_network("::1"), own, *options.ranges),
             nodes_may_ask=True,
+            machine_may_ask=True,
             searches_of_node=of_node.searches if options.walks else None,
         )
         self._server = DnsServer(informers, settings, clock, logger)
         self._objects = KubeDns(api, informers, options.node, options.service_ip, logger)
         self._range = asyncio.Event()
         self._follows = False
+        self._pages: DnsPages | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -94,6 +104,8 @@ class LocalDns:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
         await self._objects.stop()
+        if self._pages is not None:
+            await self._pages.stop()
         await self._server.stop()
 
     def _on_node(self, _old: Object | None, new: Object | None) -> None:
@@ -113,6 +125,9 @@ class LocalDns:
         port = await self._bind(address)
         if port:
             self._objects.answers_at(Endpoint(address, port))
+            await self._await_address(address)
+            metrics_port = await self._serve_metrics(address, port)
+            self._objects.answers_at(Endpoint(address, port, metrics_port))
 
     async def _bind(self, address: str) -> int:
         """Return the port that names are answered on; 0: none."""
@@ -124,6 +139,34 @@ class LocalDns:
             else:
                 self._logger.info("DNS is serving", address=address, port=bound)
                 return bound
+        return 0
+
+    async def _await_address(self, address: str) -> None:
+        """Wait until this machine has an address: the bridge is made after the range is known."""
+        wait_s = _ADDRESS_S
+        while not is_own(address):
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, _ADDRESS_S_MAX)
+
+    async def _serve_metrics(self, address: str, dns_port: int) -> int:
+        """Return the port of the metrics, for the clients of DNS alone; 0: none."""
+        for port in (METRICS_PORT, 0) if self._options.has_bridge else (0,):
+            pages = DnsPages(
+                self._server,
+                f"dns://:{dns_port}",
+                {METRICS: join_host_port(address, port)},
+                self._clock,
+                self._server.clients.allows,
+            )
+            try:
+                await pages.start()
+            except (ComponentError, OSError) as error:
+                self._logger.warning("metrics of DNS cannot be served", reason=str(error))
+                continue
+            self._pages = pages
+            bound = urlsplit(pages.urls[0]).port or 0
+            self._logger.info("metrics of DNS are served", address=address, port=bound)
+            return bound
         return 0
 
     def _range_of(self, node: Object) -> Network | None:

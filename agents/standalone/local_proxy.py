@@ -3,17 +3,23 @@
 By nftables or iptables where this process may write them and no other proxy of the machine does;
 else by listeners of this process. Those serve cluster IPs, too, unless rules of another proxy are
 in the way. Its rules go when the cluster stops, unless pods go on.
+
+Its pages are kube-proxy's. An address that another process has is left to it, with a warning.
 """
 
 import asyncio
-from contextlib import ExitStack
+from contextlib import AsyncExitStack, ExitStack
+from copy import deepcopy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
+from kvstack.agents.proxy.configuration import API_VERSION, DEFAULTS, KIND, SECTIONS
+from kvstack.agents.proxy.pages import serve_pages
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
+from kvstack.agents.standalone.page_addresses import HEALTHZ_ADDRESS, METRICS_ADDRESS
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.net.hosts import LOOPBACK
@@ -39,6 +45,10 @@ class LocalProxyOptions:
     """Where the API server listens, if that is loopback and it has no address that pods reach."""
     leaves_rules: bool = False
     """Whether the rules stay when the proxy stops, for pods that outlive their node."""
+    metrics_address: str = METRICS_ADDRESS
+    """The address of /metrics, /proxyMode and /configz; empty: they are not served."""
+    healthz_address: str = HEALTHZ_ADDRESS
+    """The address of /healthz and /livez; empty: they are not served."""
 
 
 class LocalProxy:
@@ -52,6 +62,7 @@ class LocalProxy:
         self._clock = clock
         self._logger = logger
         self._held = ExitStack()
+        self._pages = AsyncExitStack()
         self._proxier: Proxier | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -65,6 +76,8 @@ class LocalProxy:
             self._clock,
             self._logger,
         )
+        configuration = shown_configuration(self._options, self._proxier.mode)
+        await serve_pages(self._pages, self._proxier, configuration, self._on_page_failure)
         self._task = asyncio.get_running_loop().create_task(self._run(self._proxier), name="proxy")
 
     async def stop(self) -> None:
@@ -73,9 +86,14 @@ class LocalProxy:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
             self._task = None
+        await self._pages.aclose()
         if self._proxier is not None:
             await self._proxier.close()
         self._held.close()
+
+    def _on_page_failure(self, _field: str, address: str, error: Exception) -> None:
+        text = "pages of the proxy are not served"
+        self._logger.warning(text, address=address, reason=str(error))
 
     async def _run(self, proxier: Proxier) -> None:
         try:
@@ -155,3 +173,18 @@ class LocalProxy:
             )
             backends[family] = modes.backend(mode, settings, self._logger, leaves_rules=leaves)
         return backends
+
+
+def shown_configuration(options: LocalProxyOptions, mode: str) -> dict[str, Any]:
+    """Return what /configz shows: kube-proxy's defaults, and what is different here."""
+    shown: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, **deepcopy(DEFAULTS)}
+    for section in SECTIONS:
+        shown[section]["minSyncPeriod"] = f"{_MIN_GAP_S * 1000:g}ms"
+    return shown | {
+        "clusterCIDR": ",".join(options.pod_ranges),
+        "healthzBindAddress": options.healthz_address,
+        "hostnameOverride": options.node,
+        "metricsBindAddress": options.metrics_address,
+        "mode": mode,
+        "nodePortAddresses": ["primary"],
+    }

@@ -23,6 +23,11 @@ from kvstack.agents.metrics import access as metrics_access
 from kvstack.agents.standalone import dns_access, network_policy_access
 from kvstack.agents.standalone.joining import access as joining_access
 from kvstack.agents.standalone.local_path import access as local_path_access
+from kvstack.agents.standalone.page_addresses import (
+    HEALTHZ_ADDRESS,
+    METRICS_ADDRESS,
+    page_address,
+)
 from kvstack.agents.standalone.parts import (
     CONTROLLERS,
     DASHBOARD,
@@ -90,10 +95,17 @@ A cluster in one process: store, API server, controllers, scheduler, and, for ro
                                 (default: the tenth address of the service range, if dns runs)
   --dns-autopath BOOL           walk the search path of a pod at its first query, in DNS
                                 (default false; docs/dns.md)
+  --proxy-metrics-address ADDRESS  where the proxy serves /metrics, /proxyMode and /configz; none:
+                                not served (default {metrics_address})
+  --proxy-healthz-address ADDRESS  where the proxy serves /healthz and /livez; none: not served
+                                (default {healthz_address})
   --without PARTS               parts not to run, of: {parts}
 
 All others are those of `kvstack apiserver`, as below, and those of `kvstore`.""".format(
-    parts=", ".join(PARTS), controllers=_CONTROLLERS
+    parts=", ".join(PARTS),
+    controllers=_CONTROLLERS,
+    metrics_address=METRICS_ADDRESS,
+    healthz_address=HEALTHZ_ADDRESS,
 )
 _OWN: Final = {
     "data-dir": "default.etcd",
@@ -107,6 +119,8 @@ _OWN: Final = {
     "cluster-cidr": "",
     "cluster-dns": "",
     "dns-autopath": "false",
+    "proxy-metrics-address": METRICS_ADDRESS,
+    "proxy-healthz-address": HEALTHZ_ADDRESS,
     "network": AUTOMATIC,
     "image-dir": "",
     "host-image": "true",
@@ -168,6 +182,9 @@ class StackOptions(NamedTuple):
     """Whether a user other than root gets a node, in a user namespace."""
     dns_walks: bool = False
     """Whether DNS tries the search paths of pods."""
+    proxy_metrics_address: str = METRICS_ADDRESS
+    proxy_healthz_address: str = HEALTHZ_ADDRESS
+    """Empty: the pages are not served."""
 
 
 def own_flags() -> dict[str, str]:
@@ -290,7 +307,16 @@ def _stack_options(
         flags["network"],
         flags["rootless"] == "true",
         flags["dns-autopath"] == "true",
+        *(_page_address(flags, f"proxy-{name}-address") for name in ("metrics", "healthz")),
     )
+
+
+def _page_address(flags: Mapping[str, str], name: str) -> str:
+    """Return the address of pages; UsageError."""
+    try:
+        return page_address(flags[name])
+    except ValueError as error:
+        raise UsageError(f"--{name} {error}") from error
 
 
 def _check_limit(text: str) -> None:

@@ -28,7 +28,9 @@ from kvstack.agents.dns.forwarding.answer_cache import AnswerCache, CachedAnswer
 from kvstack.agents.dns.forwarding.exchange import ExchangeError, Question, Resolver, ask
 from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import REFUSED, SERVFAIL, labels_of, name_of
+from kvstack.agents.dns.traffic import SECONDS
 from kvstack.component.logger import Logger
+from kvstack.component.metrics.histograms import Histogram
 
 TIMEOUT_S: Final = 2.0
 """The timeout of one resolver."""
@@ -37,6 +39,8 @@ WHOLE_S: Final = 5.0
 RESTS_S: Final = 2.0
 """So long a resolver that failed comes last."""
 HINFO: Final = 13
+TIMED_MAX: Final = 256
+"""Pairs of a resolver and a code with durations of their own; resolvers may change."""
 
 Resolvers = Callable[[], Sequence[Resolver]]
 
@@ -82,6 +86,8 @@ class Forwarder:
         self.refused = 0
         """Questions that were too many."""
         self.failed = 0
+        self.seconds: Final[dict[tuple[Resolver, int], Histogram]] = {}
+        """How long resolvers took for their answers, by code."""
 
     def cached(self, question: Question) -> tuple[PreparedAnswer, int] | None:
         """Return an answer that was given before, and its age in seconds."""
@@ -135,12 +141,14 @@ class Forwarder:
         try:
             async with asyncio.timeout(WHOLE_S):
                 for resolver in self._in_order(question):
+                    began_s = self._clock.monotonic_s()
                     try:
                         answer = await ask(resolver, question, TIMEOUT_S)
                     except ExchangeError as error:
                         self._failed_s[resolver] = self._clock.monotonic_s()
                         problem = f"{resolver.host}: {error}"
                         continue
+                    self._time(resolver, answer.rcode(), began_s)
                     if answer.rcode() in (rcode.NOERROR, rcode.NXDOMAIN):
                         self._failed_s.pop(resolver, None)
                         break
@@ -150,6 +158,14 @@ class Forwarder:
             self.failed += 1
             raise NotResolvedError(SERVFAIL, problem)
         return self._keep(question, answer)
+
+    def _time(self, resolver: Resolver, code: int, began_s: float) -> None:
+        key = resolver, code
+        if key not in self.seconds:
+            if len(self.seconds) >= TIMED_MAX:
+                self.seconds.pop(next(iter(self.seconds)))
+            self.seconds[key] = Histogram(SECONDS)
+        self.seconds[key].add(self._clock.monotonic_s() - began_s)
 
     def _in_order(self, question: Question) -> list[Resolver]:
         """Return whom to ask: at random, those that failed lately last; each twice."""

@@ -37,6 +37,11 @@ from kvstack.agents.standalone.joining import tokens
 from kvstack.agents.standalone.joining.access import CLUSTER_CONFIG, KUBELET_CONFIG, SYSTEM
 from kvstack.agents.standalone.joining.discovery import discover, key_hash, parse_hash
 from kvstack.agents.standalone.local_proxy import LocalProxy, LocalProxyOptions
+from kvstack.agents.standalone.page_addresses import (
+    HEALTHZ_ADDRESS,
+    METRICS_ADDRESS,
+    page_address,
+)
 from kvstack.apimachinery.objects import durations
 from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.status import ApiError
@@ -64,6 +69,14 @@ _OWN: Final = {
     "discovery-timeout": ("1m0s", "timeout for a server that is not reachable or not ready"),
     "node-name": ("", "name of the node (default: host name)"),
     "without-proxy": ("false", "do not run the proxy"),
+    "proxy-metrics-address": (
+        METRICS_ADDRESS,
+        "where the proxy serves /metrics, /proxyMode and /configz; none: not served",
+    ),
+    "proxy-healthz-address": (
+        HEALTHZ_ADDRESS,
+        "where the proxy serves /healthz and /livez; none: not served",
+    ),
 }
 _BOOLEANS: Final = ("discovery-token-unsafe-skip-ca-verification", "without-proxy")
 _SET: Final = (
@@ -90,6 +103,9 @@ class JoinArguments:
     root: Path
     kubelet: tuple[str, ...]
     """Arguments for the kubelet."""
+    proxy_metrics_address: str = METRICS_ADDRESS
+    proxy_healthz_address: str = HEALTHZ_ADDRESS
+    """Empty: the pages are not served."""
 
     def file(self, name: str) -> Path:
         """Return a file of this node."""
@@ -138,7 +154,14 @@ def main(arguments: Sequence[str]) -> int:
     async def beside(_api: Api, informers: Informers) -> AsyncIterator[None]:
         ranges = tuple(filter(None, pods.split(",")))
         ips = (options.ip, *options.more_ips)
-        settings = LocalProxyOptions(options.name, ips, ranges, leaves_rules=True)
+        settings = LocalProxyOptions(
+            options.name,
+            ips,
+            ranges,
+            leaves_rules=True,
+            metrics_address=command.proxy_metrics_address,
+            healthz_address=command.proxy_healthz_address,
+        )
         proxy = LocalProxy(informers, settings, SystemClock(), log)
         try:
             if command.has_proxy:
@@ -218,6 +241,8 @@ def read_arguments(arguments: Sequence[str]) -> JoinArguments:
             own["without-proxy"] != "true",
             _root_of(rest),
             tuple(rest),
+            page_address(own["proxy-metrics-address"]),
+            page_address(own["proxy-healthz-address"]),
         )
     except ValueError as error:
         raise JoinError(str(error)) from error

@@ -22,10 +22,12 @@ from kvstack.agents.dns.forwarding.answer_cache import AnswerCache, CachedAnswer
 from kvstack.agents.dns.forwarding.exchange import Question, Resolver, _answer
 from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding, NotResolvedError
 from kvstack.agents.dns.forwarding.node_resolvers import NodeResolvers
+from kvstack.agents.dns.metrics import dns_metrics
 from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import labels_of, read, wire_name
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.dns.sockets import open_pair
+from kvstack.component.metrics.exposition import render
 from kvstack.component.net.resolv_conf import for_pods
 from tests.agents.dns.given import LOOPBACK, over_tcp, over_udp, serving
 from tests.support.list_log import ListLog
@@ -159,6 +161,13 @@ def test_an_answer_is_asked_once_and_grows_old() -> None:
         assert (a_of(again), again.edns, len(other.asked)) == (["192.0.0.1"], 0, 1)
         assert server.forwarder is not None
         assert server.forwarder.cache.hits["success"] == 1
+        page = render(dns_metrics(server, "dns://:53")).decode()
+        to = f'to="{other.resolver.host}:{other.resolver.port}"'
+        name = "coredns_proxy_request_duration_seconds_count"
+        assert f'{name}{{proxy_name="forward",rcode="NOERROR",{to}}} 1' in page
+        assert (
+            'coredns_plugin_enabled{name="forward",server="dns://:53",view="",zone="."} 1' in page
+        )
         (sent,) = other.asked
         assert sent.flags == dns.flags.RD
         assert sent.edns == 0

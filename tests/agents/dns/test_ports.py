@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from dns.message import from_wire, make_query
 from dns.rcode import to_text
+from typing_extensions import override
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from kvstack.agents.client.timing import SystemClock
@@ -18,7 +19,7 @@ from kvstack.agents.dns.clients import KNOWN_MAX, Clients
 from kvstack.agents.dns.cluster import VERIFIED, Options
 from kvstack.agents.dns.pages import DnsPages
 from kvstack.agents.dns.server import ADDRESSES_MAX, DnsServer, DnsSettings, networks_of
-from kvstack.agents.dns.sockets import open_pair
+from kvstack.agents.dns.sockets import is_own, open_pair
 from kvstack.agents.dns.tcp_port import OF_CLIENT_MAX, TcpPort
 from kvstack.component.errors import ConfigError
 from tests.agents.dns.given import (
@@ -33,6 +34,7 @@ from tests.agents.dns.given import (
     service,
     serving,
 )
+from tests.support.http.pages import get
 
 SVC = "default.svc.cluster.local"
 WEB = make_query(f"web.{SVC}", "A").to_wire()
@@ -326,32 +328,58 @@ def test_nothing_is_left_open() -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
+def test_a_machine_asks_from_any_of_its_addresses() -> None:
+    looked: list[str] = []
+
+    def is_of_machine(host: str) -> bool:
+        looked.append(host)
+        return host == "198.18.0.7"
+
+    clients = Clients((ip_network("10.0.0.0/8"),), is_own=is_of_machine)
+    for _ in range(2):
+        assert clients.allows("198.18.0.7")
+        assert not clients.allows("198.18.0.8")
+        assert clients.allows("10.1.1.1")
+    assert looked == ["198.18.0.7", "198.18.0.8"]
+    assert not Clients(()).allows("198.18.0.7")
+
+
+def test_an_address_that_the_machine_may_not_have_yet() -> None:
+    assert is_own("127.0.0.1")
+    assert not is_own("198.51.100.7")
+    for each in open_pair("198.51.100.7", 0):  # queries are received once it has it
+        each.close()
+
+
 def test_the_pages() -> None:
-    async def get(url: str, path: str) -> tuple[int, bytes]:
-        host, _, port = url.removeprefix("http://").rpartition(":")
-        reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-        async with asyncio.timeout(20):
-            head, _, rest = (await reader.read()).partition(b"\r\n\r\n")
-        writer.close()
-        return int(head.split()[1]), rest
+    class GivenClock(SystemClock):
+        seconds = 0.0
+
+        @override
+        def monotonic_s(self) -> float:
+            return self.seconds
 
     async def body(server: DnsServer, port: int, informers: GivenInformers) -> None:
+        allowed = {"127.0.0.1"}
         places = {"/health": "127.0.0.1:0", "/ready": "127.0.0.1:0", "/metrics": "127.0.0.1:0"}
-        pages = DnsPages(server, "dns://:53", places)
+        clock = GivenClock()
+        pages = DnsPages(server, "dns://:53", places, clock, lambda host: host in allowed)
         await pages.start()
         try:
             (url,) = pages.urls
-            assert await get(url, "/health") == (200, b"OK")
-            assert await get(url, "/ready") == (503, b"kubernetes")
+            allowed.clear()
+            assert (await get(f"{url}/metrics"))[0] == 403
+            allowed.add("127.0.0.1")
+            assert await get(f"{url}/health") == (200, b"OK")
+            assert await get(f"{url}/ready") == (503, b"kubernetes")
             informers.give_all()
             await until(lambda: server.is_synced)
-            assert await get(url, "/ready") == (200, b"OK")
-            assert (await get(url, "/nothing"))[0] == 404
+            assert await get(f"{url}/ready") == (200, b"OK")
+            assert (await get(f"{url}/nothing"))[0] == 404
             await over_udp(port, WEB)
             await over_udp(port, make_query(f"x.{SVC}", "TYPE4711").to_wire())
             await over_tcp(port, WEB)
-            text = (await get(url, "/metrics"))[1].decode()
+            text = (await get(f"{url}/metrics"))[1].decode()
             for line in (
                 'coredns_dns_requests_total{family="1",proto="udp",server="dns://:53",type="A",'
                 'view="",zone="."} 1',
@@ -363,6 +391,12 @@ def test_the_pages() -> None:
                 'coredns_dns_request_duration_seconds_count{server="dns://:53",view="",zone="."} 3',
             ):
                 assert line in text, text
+            # Another page is made a second later, not at each request.
+            await over_tcp(port, WEB)
+            assert (await get(f"{url}/metrics"))[1].decode() == text
+            clock.seconds += 1
+            later = (await get(f"{url}/metrics"))[1].decode()
+            assert 'seconds_count{server="dns://:53",view="",zone="."} 4' in later
         finally:
             await pages.stop()
 

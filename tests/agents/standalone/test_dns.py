@@ -34,6 +34,7 @@ from tests.agents.standalone.test_stack import lines_of, up
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.http.pages import get
 from tests.support.list_log import ListLog
 from tests.support.network.ports import free_ports
 
@@ -65,6 +66,7 @@ def of_core_dns(*, ready: bool = True, manager: str = "endpointslice-controller"
         (OWNER, [OWN], HERE, ""),
         (OWNER, [OWN], Endpoint("192.0.2.8", 5353), "update"),
         (OWNER, [OWN], Endpoint("192.0.2.7", 53), "update"),
+        (OWNER, [OWN], Endpoint("192.0.2.7", 5353, 9153), "update"),
         (OWNER, [OWN], Endpoint("fd00::7", 53), "delete"),
         (OWNER, [OWN], None, "delete"),
         (OWNER, [], None, ""),
@@ -82,6 +84,12 @@ def test_what_is_written(
     assert (found.verb if found else "") == verb
     if found is not None and verb == "update":
         assert found.object["metadata"]["resourceVersion"] == "1"
+
+
+def test_the_slice_has_the_ports_of_the_service() -> None:
+    made = piece(NAME, OWNER, Endpoint("192.0.2.7", 53, 9153))
+    of_service = {(each["name"], each["port"]) for each in OWNER["spec"]["ports"]}
+    assert {(each["name"], each["port"]) for each in made["ports"]} == of_service
 
 
 def test_the_address_of_the_service_is_the_tenth() -> None:
@@ -125,6 +133,13 @@ def test_as_its_own_user_it_makes_the_service_and_gives_way_to_coredns(tmp_path:
 
             await eventually(lambda: dns._server.is_synced)
             assert await answered() == "10.0.0.10"
+            metrics = await eventually(lambda: [f for m, f in cluster.log.of("info")
+                                                if m == "metrics of DNS are served"])  # fmt: skip
+            url = f"http://127.0.0.1:{metrics[0]['port']}/metrics"
+            page = (await get(url))[1].decode()
+            assert (
+                f'coredns_dns_requests_total{{family="1",proto="udp",server="dns://:{port}"' in page
+            )
             assert slices.get(f"kube-system/{NAME}") is None
             dns._objects.answers_at(HERE)
             own = await eventually(lambda: slices.get(f"kube-system/{NAME}"))

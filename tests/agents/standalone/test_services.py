@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from dns.message import from_wire, make_query
 
 from kvstack.agents.proxy.iptables import program as iptables
 from kvstack.agents.proxy.nftables import program
@@ -40,6 +41,8 @@ request = urllib.request.Request(sys.argv[1], headers=headers)
 print(urllib.request.urlopen(request, context=trusted, timeout=30).status)
 """
 GET = "import sys, urllib.request; print(urllib.request.urlopen(sys.argv[1], timeout=30).status)"
+READ = "import sys, urllib.request as u; print(u.urlopen(sys.argv[1], timeout=30).read().decode())"
+_SYNCS = "kubeproxy_sync_proxy_rules_last_timestamp_seconds"
 CONNECT = """
 import socket, sys
 limit_s = float(sys.argv[3]) if len(sys.argv) > 3 else 30
@@ -93,6 +96,17 @@ class Cluster:
 
     def of_service(self, path: str) -> str:
         return self.kubectl("get", "service", "web", "-o", f"jsonpath={{{path}}}")
+
+    def page(self, url: str) -> str:
+        """Return a page that the machine itself reads; empty if there is none."""
+        done = subprocess.run(
+            [*self.inside(), sys.executable, "-c", READ, url],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=READY_S,
+        )
+        return done.stdout.strip()
 
     def status(self, url: str) -> int:
         """Ask from the machine itself."""
@@ -186,6 +200,8 @@ def test_a_pod_reaches_services_and_the_api_server(tmp_path: Path, writes: str) 
         api = "https://10.96.0.1"
         assert here.python("client", SCRIPT, f"{api}/apis/apps/v1") == "200"
         _check_names(here)
+        _check_dns(here)
+        _check_pages(here, "nftables" if writes == "nft" else writes)
 
         here.kubectl("expose", "pod", "web", "--port=80", "--target-port=8000", "--type=NodePort")
         web = here.of_service(".spec.clusterIP")
@@ -276,6 +292,23 @@ def test_without_a_part_nothing_is_written(tmp_path: Path, part: str) -> None:
             here.kubectl("get", "--raw", "/ui/")
 
 
+def _check_dns(here: Cluster) -> None:
+    """Check that the machine resolves names, whatever address the rules give its queries."""
+    query = make_query("kubernetes.default.svc.cluster.local", "A")
+
+    def answer() -> str:
+        with here.network.socket("", socket.SOCK_DGRAM) as asking:
+            asking.settimeout(2)
+            asking.sendto(query.to_wire(), ("10.96.0.10", 53))
+            try:
+                answered = from_wire(asking.recv(999)).answer
+            except TimeoutError:
+                return ""
+            return answered[0][0].to_text() if answered else ""
+
+    eventually(lambda: answer() == "10.96.0.1")
+
+
 def _check_names(here: Cluster) -> None:
     """Check that the certificate is for the names and the address that pods know."""
     found = json.loads(here.kubectl("get", "configmap", "kube-root-ca.crt", "-o", "json"))
@@ -286,6 +319,30 @@ def _check_names(here: Cluster) -> None:
             plain.connect(("10.96.0.1", 443))
             with trusted.wrap_socket(plain, server_hostname=name):
                 pass
+
+
+def _check_pages(here: Cluster, mode: str) -> None:
+    """Check the pages of the proxy, on loopback, and the metrics of DNS, for its clients."""
+    assert here.page("http://127.0.0.1:10249/proxyMode") == mode
+    assert json.loads(here.page("http://127.0.0.1:10256/healthz"))["nodeEligible"]
+    assert json.loads(here.page("http://127.0.0.1:10256/livez"))["healthy"]
+    shown = json.loads(here.page("http://127.0.0.1:10249/configz"))["kubeproxy.config.k8s.io"]
+    assert shown["mode"] == mode
+    assert shown["clusterCIDR"].startswith("10.")
+    eventually(
+        lambda: f'{_SYNCS}{{ip_family="IPv4"}}' in here.page("http://127.0.0.1:10249/metrics")
+    )
+    # As a Prometheus in a pod reads it: at the Service, and at its endpoint.
+    path = "jsonpath={.items[*].endpoints[*].addresses[*]}"
+    where = here.kubectl("get", "endpointslice", "-n=kube-system", "-o", path)
+    eventually(lambda: here.status("http://10.96.0.10:9153/metrics") == 200)
+    assert here.python("client", GET, "http://10.96.0.10:9153/metrics") == "200"
+    assert here.python("client", GET, f"http://{where}:9153/metrics") == "200"
+    assert "coredns_build_info" in here.page(f"http://{where}:9153/metrics")
+    # The neighbour has this machine as its way to everywhere.
+    assert b"403" in _neighbours_request(here.network, where, 9153)
+    with pytest.raises(RefusedError):
+        here.network.ask(NEIGHBOUR, here.network.gateway(NEIGHBOUR), 10249)
 
 
 def _neighbours_request(network: Routed, address: str, port: int) -> bytes:

@@ -86,6 +86,8 @@ def test_hollow_nodes_are_counted_or_named() -> None:
         (["--host-root-namespaces=a,B"], "--host-root-namespaces B: a lowercase RFC 1123 label"),
         (["--controllers=colour"], '--controllers: "colour" is not in the list'),
         (["--data-dir"], "flag needs an argument: --data-dir"),
+        (["--proxy-metrics-address=localhost:1"], "--proxy-metrics-address 'localhost' does not"),
+        (["--proxy-healthz-address=127.0.0.1:0"], "--proxy-healthz-address 127.0.0.1:0: IP:PORT"),
         (["--log-level=loud"], "--log-level loud: one of debug, info, warn"),
         (
             ["--cluster-cidr=10.7.0.0/16", "--without=node,controllers"],
