@@ -3,7 +3,7 @@
     found = read_configuration(obj)                 defaults, and what the object says
     found = with_flags(found, {"max-pods": "50"})   flags are stronger
 
-The result is what /configz shows. A field that has no meaning here is taken (`without_effect` names
+/configz shows the `whole` of it. A field that has no meaning here is taken (`without_effect` names
 it); one that nobody knows is an error.
 """
 
@@ -94,30 +94,79 @@ DEFAULTS: Final[Object] = {
 }
 """The supported fields, with their defaults."""
 
-_IGNORED_NAMES: Final = """
-    readOnlyPort enableServer syncFrequency
-    tlsCurvePreferences registryPullQPS registryBurst
-    eventRecordQPS eventBurst enableContentionProfiling oomScoreAdj
-    streamingConnectionIdleTimeout volumeStatsAggPeriod kubeletCgroups
-    systemCgroups cgroupsPerQOS cpuManagerPolicy singleProcessOOMKill
-    cpuManagerPolicyOptions cpuManagerReconcilePeriod memoryManagerPolicy
-    topologyManagerPolicy topologyManagerScope topologyManagerPolicyOptions qosReserved
-    runtimeRequestTimeout hairpinMode podCIDR cpuCFSQuota cpuCFSQuotaPeriod
-    maxOpenFiles contentType kubeAPIQPS kubeAPIBurst serializeImagePulls
-    maxParallelImagePulls mergeDefaultEvictionSettings
-    enableControllerAttachDetach protectKernelDefaults makeIPTablesUtilChains
-    iptablesMasqueradeBit iptablesDropBit featureGates failSwapOn memorySwap
-    containerLogMaxWorkers containerLogMonitorInterval
-    configMapAndSecretChangeDetectionStrategy volumePluginDir
-    kernelMemcgNotification logging enableSystemLogHandler enableSystemLogQuery
-    reservedMemory enableProfilingHandler enableDebugFlagsHandler memoryThrottlingFactor
-    memoryReservationPolicy localStorageCapacityIsolation tracing
-    userNamespaces failCgroupV1 enforceNodeAllocatable reservedSystemCPUs
-    systemReservedCgroup kubeReservedCgroup staticPodURLHeader showHiddenMetricsForVersion
-    imagePullCredentialsVerificationPolicy preloadedImagesVerificationAllowlist
-"""
-WITHOUT_EFFECT: Final = frozenset(_IGNORED_NAMES.split())
-"""Fields that are taken and have no meaning here; the log says so."""
+WITHOUT_EFFECT: Final[Object] = {
+    "cgroupsPerQOS": True,
+    "configMapAndSecretChangeDetectionStrategy": "Watch",
+    "containerLogMaxWorkers": 1,
+    "containerLogMonitorInterval": "10s",
+    "contentType": "application/json",
+    "cpuCFSQuota": True,
+    "cpuCFSQuotaPeriod": "100ms",
+    "cpuManagerPolicy": "none",
+    "cpuManagerPolicyOptions": {},
+    "cpuManagerReconcilePeriod": "10s",
+    "enableContentionProfiling": False,
+    "enableControllerAttachDetach": True,
+    "enableDebugFlagsHandler": False,
+    "enableProfilingHandler": False,
+    "enableServer": True,
+    "enableSystemLogHandler": True,
+    "enableSystemLogQuery": False,
+    "enforceNodeAllocatable": ["pods"],
+    "eventBurst": 0,
+    "eventRecordQPS": 0,
+    "failCgroupV1": False,
+    "failSwapOn": False,
+    "featureGates": {},
+    "hairpinMode": "hairpin-veth",
+    "imagePullCredentialsVerificationPolicy": "NeverVerify",
+    "iptablesDropBit": 15,
+    "iptablesMasqueradeBit": 14,
+    "kernelMemcgNotification": False,
+    "kubeAPIBurst": 0,
+    "kubeAPIQPS": 0,
+    "kubeReservedCgroup": "",
+    "kubeletCgroups": "",
+    "localStorageCapacityIsolation": True,
+    "logging": {"format": "json"},
+    "makeIPTablesUtilChains": False,
+    "maxOpenFiles": 0,
+    "maxParallelImagePulls": None,
+    "memoryManagerPolicy": "None",
+    "memoryReservationPolicy": "None",
+    "memorySwap": {},
+    "memoryThrottlingFactor": None,
+    "mergeDefaultEvictionSettings": False,
+    "oomScoreAdj": 0,
+    "podCIDR": "",
+    "preloadedImagesVerificationAllowlist": [],
+    "protectKernelDefaults": False,
+    "qosReserved": {},
+    "readOnlyPort": 0,
+    "registryBurst": 0,
+    "registryPullQPS": 0,
+    "reservedMemory": [],
+    "reservedSystemCPUs": "",
+    "runtimeRequestTimeout": "2m0s",
+    "serializeImagePulls": True,
+    "showHiddenMetricsForVersion": "",
+    "singleProcessOOMKill": None,
+    "staticPodURLHeader": {},
+    "streamingConnectionIdleTimeout": "4h0m0s",
+    "syncFrequency": "1m0s",
+    "systemCgroups": "",
+    "systemReservedCgroup": "",
+    "tlsCurvePreferences": [],
+    "topologyManagerPolicy": "none",
+    "topologyManagerPolicyOptions": {},
+    "topologyManagerScope": "container",
+    "tracing": None,
+    "userNamespaces": None,
+    "volumePluginDir": "",
+    "volumeStatsAggPeriod": "1m0s",
+}
+"""Fields that are taken and have no meaning here; the log says so. The values are kubelet's
+defaults, or, where this node differs, what it does: what is not limited is 0."""
 FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
     "address": ("address",),
     "port": ("port",),
@@ -187,15 +236,30 @@ def read_configuration(obj: Object) -> Object:
     given = (obj.get("apiVersion", API_VERSION), obj.get("kind", KIND))
     if given != (API_VERSION, KIND):
         raise ConfigurationFileError(f'no kind "{given[1]}" is registered for version "{given[0]}"')
-    configuration = merged(DEFAULTS, {})
+    given_fields: Object = {}
     for name, value in obj.items():
         if name in ("apiVersion", "kind") or value is None:
             continue
         if name not in DEFAULTS and name not in WITHOUT_EFFECT:
             raise ConfigurationFileError(f'strict decoding error: unknown field "{name}"')
-        configuration[name] = merged(configuration[name], value) if _is_nested(name) else value
+        given_fields[name] = value
+    configuration = _over(merged(DEFAULTS, {}), given_fields)
     _check(configuration)
     return configuration
+
+
+def whole(configuration: Object) -> Object:
+    """Return what /configz shows: every field, with its default if a configuration lacks it."""
+    every = _over(merged({**WITHOUT_EFFECT, **DEFAULTS}, {}), configuration)
+    return {name: value for name, value in sorted(every.items()) if value is not None}
+
+
+def _over(defaults: Object, given: Object) -> Object:
+    """Return defaults, and fields over them; only what is nested is merged by its members."""
+    result = dict(defaults)
+    for name, value in given.items():
+        result[name] = merged(result[name], value) if _is_nested(name) else value
+    return result
 
 
 def _is_nested(name: str) -> bool:

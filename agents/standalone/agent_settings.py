@@ -1,11 +1,12 @@
 """Settings of the agents of `kvstack up`: the node, controllers, DNS and proxy."""
 
 import contextlib
+import dataclasses
 import os
 from collections.abc import Sequence
 from ipaddress import ip_address, ip_network
 from socket import gethostname
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.standalone.parts import (
@@ -187,7 +188,7 @@ def _node_options(
 
     root = kubernetes_dir(own.data_dir).absolute() / "node"
     storage = local_storage(own.local_storage_limit, root, own.data_dir)
-    return RealNodeOptions(
+    options = RealNodeOptions(
         gethostname().lower(),
         str(pki_dir(own.data_dir) / "ca.crt"),
         ips[0],
@@ -207,6 +208,31 @@ def _node_options(
         evictions=storage.evictions,
         reserved=storage.reserved,
         enforces_policies=NETWORK_POLICY not in own.without,
+    )
+    return dataclasses.replace(options, configuration=node_configuration(options))
+
+
+def node_configuration(options: "RealNodeOptions") -> dict[str, Any]:
+    """Return what /configz shows of a node: kubelet's defaults, and what is different here."""
+    from kvstack.agents.kubelet.configuration import read_configuration
+    from kvstack.agents.kubelet.eviction.evictions import LOCAL_STORAGE
+
+    hard = {
+        signal: amount
+        for signal, amount in options.evictions.hard.items()
+        if signal != LOCAL_STORAGE  # kubelet has no such signal
+    }
+    return read_configuration(
+        {
+            "address": options.address,
+            "authentication": {"x509": {"clientCAFile": options.client_ca}},
+            "clusterDNS": list(options.cluster_dns),
+            "clusterDomain": options.cluster_domain if options.cluster_dns else "",
+            "evictionHard": hard,
+            "healthzPort": 0,  # the API server says how the process is
+            "podLogsDir": str(options.root / "logs"),
+            "systemReserved": dict(options.reserved),
+        }
     )
 
 

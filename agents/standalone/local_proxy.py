@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
-from kvstack.agents.proxy.configuration import API_VERSION, DEFAULTS, KIND, SECTIONS
+from kvstack.agents.proxy.configuration import DEFAULTS, SECTIONS
 from kvstack.agents.proxy.pages import serve_pages
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.agents.standalone.page_addresses import HEALTHZ_ADDRESS, METRICS_ADDRESS
@@ -177,7 +177,7 @@ class LocalProxy:
 
 def shown_configuration(options: LocalProxyOptions, mode: str) -> dict[str, Any]:
     """Return what /configz shows: kube-proxy's defaults, and what is different here."""
-    shown: dict[str, Any] = {"apiVersion": API_VERSION, "kind": KIND, **deepcopy(DEFAULTS)}
+    shown: dict[str, Any] = deepcopy(DEFAULTS)
     for section in SECTIONS:
         shown[section]["minSyncPeriod"] = f"{_MIN_GAP_S * 1000:g}ms"
     return shown | {

@@ -16,12 +16,13 @@ import mimetypes
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import orjson
 
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.agents.kubelet.configuration import whole
 from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
 from kvstack.agents.kubelet.runtime.runtime import Container, Session, StartError
@@ -83,7 +84,7 @@ class KubeletServer:
     ) -> None:
         """Listen at an URL (https://) later; client_ca: who may vouch for clients, a file.
 
-        configuration: what /configz shows.
+        configuration: /configz shows it and the defaults of what it lacks.
         """
         self._kubelet = kubelet
         self._access = access
@@ -141,6 +142,10 @@ class KubeletServer:
         except UpgradeError as error:
             answer.send(error.code, [*_TEXT, *error.headers], error.text.encode())
 
+    def _shown(self) -> Object:
+        """Return the configuration, with the port that is in use."""
+        return whole({**self._configuration, "port": urlsplit(self.urls[0]).port})
+
     async def _answer(
         self, request: Request, answer: Answer, parts: list[str], query: Query
     ) -> None:
@@ -152,7 +157,7 @@ class KubeletServer:
             case ["runningpods"] | ["runningpods", ""]:
                 answer.send(200, _JSON, orjson.dumps(_pod_list(self._running_pods())))
             case ["configz"]:
-                answer.send(200, _JSON, orjson.dumps({"kubeletconfig": self._configuration}))
+                answer.send(200, _JSON, orjson.dumps({"kubeletconfig": self._shown()}))
             case ["stats"] | ["stats", ""] | ["stats", "summary"]:
                 sample = await self._sampler.take()
                 is_short = log_stream.is_true(query, "only_cpu_and_memory")

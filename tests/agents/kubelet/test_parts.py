@@ -16,6 +16,7 @@ from kvstack.agents.kubelet.configuration import (
     ConfigurationFileError,
     read_configuration,
     seconds,
+    whole,
     with_flags,
     without_effect,
 )
@@ -160,6 +161,22 @@ PERIOD = {"priority": 0, "shutdownGracePeriodSeconds": 5}
 def test_configurations_that_cannot_be_meant(obj: Object, flags: Object, text: str) -> None:
     with pytest.raises(ConfigurationFileError, match=text):
         with_flags(read_configuration(obj), flags)
+
+
+def test_the_whole_configuration() -> None:
+    shown = whole(read_configuration({"maxPods": 20, "featureGates": {"A": True}}))
+    assert (shown["maxPods"], shown["featureGates"]) == (20, {"A": True})
+    assert (shown["nodeLeaseDurationSeconds"], shown["syncFrequency"]) == (40, "1m0s")
+    assert shown["authentication"]["webhook"] == {"enabled": True, "cacheTTL": "2m0s"}
+    assert None not in shown.values()
+    # A kubelet that is given this is set up the same.
+    assert whole(read_configuration(shown)) == shown
+    memory = {"memory.available": "1Gi"}
+    assert whole(read_configuration({"evictionHard": memory}))["evictionHard"] == memory
+    # What is shown are copies.
+    shown["authorization"]["mode"] = shown["featureGates"]["A"] = "x"
+    assert whole({})["authorization"]["mode"] == "Webhook"
+    assert whole({})["featureGates"] == {}
 
 
 def test_flags_of_the_command() -> None:

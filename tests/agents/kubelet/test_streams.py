@@ -16,6 +16,7 @@ import pytest
 from typing_extensions import override
 
 from kvstack.agents.client.built_in import NODES, PODS, SERVICE_ACCOUNTS
+from kvstack.agents.kubelet.configuration import read_configuration, whole
 from kvstack.agents.kubelet.real_node import RealNode, RealNodeOptions
 from kvstack.agents.kubelet.server.log_stream import selection_of
 from kvstack.apimachinery.attributes import User
@@ -399,7 +400,12 @@ def test_what_a_node_tells_of_itself(tmp_path: Path) -> None:
         assert [each["metadata"]["name"] for each in pods["items"]] == ["web"]
         running = json.loads(await page("runningpods/"))
         assert running["items"][0]["spec"]["containers"][0]["name"] == "c"
-        assert json.loads(await page("configz")) == {"kubeletconfig": {}}
+        shown = json.loads(await page("configz"))["kubeletconfig"]
+        port = (await cluster.admin.get(NODES, "", "node-a"))["status"]["daemonEndpoints"]
+        assert shown.pop("port") == port["kubeletEndpoint"]["Port"]
+        usual = whole(read_configuration({}))
+        del usual["port"]
+        assert shown == usual
         with pytest.raises(HTTPError, match="404"):
             await page("none")
 

@@ -13,6 +13,7 @@ from dns.message import from_wire, make_query
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, SERVICES
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.agents.kubelet.configuration import whole
 from kvstack.agents.standalone import dns_access
 from kvstack.agents.standalone.agent_settings import agent_options
 from kvstack.agents.standalone.kube_dns import (
@@ -201,6 +202,12 @@ def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str
     found = agent_options(own, (), (ip_network("10.96.0.0/16"),))
     assert found.node is not None
     assert tuple(found.node.cluster_dns) == wanted
+    shown = whole(found.node.configuration)  # /configz
+    assert tuple(shown["clusterDNS"]) == wanted
+    assert shown["evictionHard"] == dict(found.node.evictions.hard)
+    assert shown["podLogsDir"] == str(found.node.root / "logs")
+    assert shown["authentication"]["x509"]["clientCAFile"] == found.node.client_ca
+    assert not shown["healthzPort"]  # nothing listens there
     assert (found.dns is None) is ("dns" in own.without)
     assert agent_options(own).dns is None
     if found.dns is not None:

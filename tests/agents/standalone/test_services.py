@@ -332,6 +332,10 @@ def _check_pages(here: Cluster, mode: str) -> None:
     eventually(
         lambda: f'{_SYNCS}{{ip_family="IPv4"}}' in here.page("http://127.0.0.1:10249/metrics")
     )
+    name = here.kubectl("get", "node", "-o", "jsonpath={.items[0].metadata.name}")
+    of_node = json.loads(here.kubectl("get", "--raw", f"/api/v1/nodes/{name}/proxy/configz"))
+    shown = of_node["kubeletconfig"]
+    assert (shown["clusterDNS"], shown["maxPods"]) == (["10.96.0.10"], 110)
     # As a Prometheus in a pod reads it: at the Service, and at its endpoint.
     path = "jsonpath={.items[*].endpoints[*].addresses[*]}"
     where = here.kubectl("get", "endpointslice", "-n=kube-system", "-o", path)
