@@ -4,10 +4,12 @@ Requests take the whole of its pipeline: authentication, permission, admission, 
 whom the bearer token says.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.component.http.serving.local_transport import LocalResponse, LocalTransport
+from kvstack.component.metrics.rest_client import IN_PROCESS, REQUESTS
 
 
 class _Response:
@@ -56,6 +58,23 @@ class InProcess:
         timeout_s: float,
     ) -> _Response:
         """Send a request."""
+        now_s = asyncio.get_running_loop().time
+        began_s, code = now_s(), 0
+        try:
+            response = await self._request(method, target, headers, body, timeout_s)
+            code = response.status
+            return response
+        finally:
+            REQUESTS.count(IN_PROCESS, method, code, now_s() - began_s)
+
+    async def _request(
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+    ) -> _Response:
         try:
             response = await self._loopback.request(
                 method, target, [*headers, self._authorization], body, timeout_s=timeout_s

@@ -20,6 +20,7 @@ from kvstack.agents.client.http2.stream import NotProcessedError, Stream
 from kvstack.agents.client.over_http1 import OverHttp1
 from kvstack.agents.client.transport import Response, UnreachableError
 from kvstack.component.http.tls import KeyPair, client_context
+from kvstack.component.metrics.rest_client import REQUESTS
 
 _TOKEN_AGE_S: Final = 60.0
 _REPEATS_MAX: Final = 5
@@ -78,6 +79,23 @@ class OverHttp:
         timeout_s: float,
     ) -> Response:
         """Send a request."""
+        now_s = asyncio.get_running_loop().time
+        began_s, code = now_s(), 0
+        try:
+            response = await self._request(method, target, headers, body, timeout_s)
+            code = response.status
+            return response
+        finally:
+            REQUESTS.count(self._address.authority, method, code, now_s() - began_s)
+
+    async def _request(
+        self,
+        method: str,
+        target: str,
+        headers: Sequence[tuple[str, str]],
+        body: bytes,
+        timeout_s: float,
+    ) -> Response:
         token = self._current_token()
         if token:
             headers = [*headers, ("Authorization", f"Bearer {token}")]

@@ -80,9 +80,8 @@ ABSENT: Final = (
     Absent("events `SystemOOM` and `NodeAllocatableEnforced`", "they are not recorded"),
     Absent("`/statusz`, `/flagz`, `/debug/pprof`", "404"),
     Absent(
-        "of metrics: `kubelet_pleg_relist_duration_seconds`, `rest_client_requests_total`,"
-        " `container_swap_limit_bytes`, pressure (PSI); pods with init containers in"
-        " `kubelet_pod_start_sli_duration_seconds`",
+        "of metrics: `kubelet_pleg_relist_duration_seconds`, `container_swap_limit_bytes`, pressure"
+        " (PSI); pods with init containers in `kubelet_pod_start_sli_duration_seconds`",
         "they are not told",
     ),
     Absent(

@@ -38,7 +38,7 @@ from kvstack.agents.reconcile.runner import Environment
 from kvstack.agents.reconcile.service_accounts import OneUser, ServiceAccountUsers
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.logger import Logger
-from kvstack.component.metrics.exposition import render
+from kvstack.component.metrics.exposition import FamilySamples
 from kvstack.component.process.command import Command, Work, run_command
 from kvstack.component.process.program import settle, stop_event
 
@@ -128,9 +128,9 @@ async def serve(
         access = review_access(stack, cluster, process.pages, clock, _AGENT)
         health = dict.fromkeys(("/healthz", "/livez", "/readyz"), checks)
 
-        def metrics() -> bytes:
+        def metrics() -> list[FamilySamples]:
             leading = election_metrics(election, process.lease.name)
-            return render([leading, *manager_metrics(running.manager)])
+            return [leading, *manager_metrics(running.manager)]
 
         pages = Pages(access, health, metrics, shown(command_line))
         await stack.enter_async_context(serving(pages, process.pages))

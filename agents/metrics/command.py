@@ -45,7 +45,7 @@ from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger
-from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, render
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
 from kvstack.component.process.command import Command, Work, level_of, run_command
 from kvstack.component.process.program import is_done_before, settle, stop_event
 
@@ -174,14 +174,14 @@ def _pages(access: Access, collector: Collector) -> Pages:
     checks = {"metric-storage-ready": lambda: collector.is_ready}
     health = {"/healthz": {}, "/livez": {}, "/readyz": checks}
 
-    def read_metrics() -> bytes:
+    def read_metrics() -> tuple[FamilySamples, ...]:
         points: FamilySamples = (
             "metrics_server_storage_points",
             FamilyKind.GAUGE,
             "Containers whose readings are kept.",
             {'type="container"': collector.points.count},
         )
-        return render((points,))
+        return (points,)
 
     return Pages(access, health, read_metrics)
 

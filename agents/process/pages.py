@@ -11,7 +11,7 @@
 Who may read which is `access`'s affair.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from socket import gethostname
 from typing import Final, Protocol, TypeAlias
@@ -21,6 +21,7 @@ import orjson
 
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.process.access import CLIENTS, Access
+from kvstack.agents.process.own_metrics import own_metrics
 from kvstack.agents.process.settings import PageSettings
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.certificates import Profile, issue, new_authority
@@ -28,7 +29,7 @@ from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
 from kvstack.component.http.serving.request import Request
 from kvstack.component.http.serving.server import HttpServer
-from kvstack.component.metrics.exposition import CONTENT_TYPE
+from kvstack.component.metrics.exposition import CONTENT_TYPE, FamilySamples, render
 from kvstack.component.net.hosts import join_host_port
 
 Checks: TypeAlias = Mapping[str, Callable[[], bool]]
@@ -49,12 +50,13 @@ class Pages:
         self,
         access: Access,
         health: Mapping[str, Checks],
-        read_metrics: Callable[[], bytes],
+        read_metrics: Callable[[], Iterable[FamilySamples]],
         configuration: Mapping[str, object] | None = None,
     ) -> None:
         """health: page (`/healthz`) → the checks that must hold for it, by name; they may grow.
 
-        configuration: the objects of /configz by name; None: no such page.
+        read_metrics: returns the metrics that only this program has. configuration: the objects of
+        /configz by name; None: no such page.
         """
         self._access = access
         self._health = health
@@ -68,7 +70,8 @@ class Pages:
         if refusal is not None:
             _refuse(answer, refusal)
         elif path == _METRICS:
-            answer.send(200, (("Content-Type", CONTENT_TYPE),), self._read_metrics())
+            page = render([*self._read_metrics(), *own_metrics()])
+            answer.send(200, (("Content-Type", CONTENT_TYPE),), page)
         elif path == _CONFIGURATION and self._configuration is not None:
             answer.send(200, _JSON, orjson.dumps(self._configuration))
         elif path in self._health:

@@ -17,8 +17,8 @@ ABSENT: Final = (
     ),
     Absent("the feature gate `KubeProxyNFTablesLocalhostNodePorts`", "it is off, as upstream's is"),
     Absent(
-        "`kubeproxy_network_programming_duration_seconds`, `kubernetes_build_info`,"
-        " `rest_client_*`, `/metrics/slis`, `/statusz`, `/flagz`, profiles",
+        "`kubeproxy_network_programming_duration_seconds`, `/metrics/slis`, `/statusz`, `/flagz`,"
+        " profiles",
         "they are not served",
     ),
     Absent("in mode `userspace`: the client's address", "endpoints see the node's"),

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.agents.process.own_metrics import own_metrics
 from kvstack.agents.proxy.metrics import readings
 from kvstack.agents.proxy.proxier import Proxier
 from kvstack.component.errors import ComponentError
@@ -18,7 +19,6 @@ from kvstack.component.http.serving.listeners import Listener, ListenerLimits
 from kvstack.component.http.serving.request import Request
 from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.metrics.exposition import CONTENT_TYPE, render
-from kvstack.component.metrics.process_families import read_process
 
 HEALTHZ, METRICS = "healthzBindAddress", "metricsBindAddress"
 """The fields of the configuration that name the addresses."""
@@ -78,7 +78,7 @@ class MetricsPages:
             answer.send(404, _TEXT, b"404 page not found\n")
 
     def _metrics(self) -> bytes:
-        return render([*readings(self._proxier, self._health.counts), *read_process()])
+        return render([*readings(self._proxier, self._health.counts), *own_metrics()])
 
 
 async def serve_pages(

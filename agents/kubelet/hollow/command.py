@@ -59,7 +59,7 @@ async def _serve(
         checks = {"nodes": lambda: is_ready}
         health = {"/healthz": checks, "/livez": {}, "/readyz": checks}
         access = review_access(stack, cluster, settings, clock, _AGENT)
-        await stack.enter_async_context(serving(Pages(access, health, lambda: b""), settings))
+        await stack.enter_async_context(serving(Pages(access, health, tuple), settings))
         informers = await stack.enter_async_context(Informers(api, clock, random, log))
         nodes = HollowNodes(api, informers, clock, random, log, options)
         stack.push_async_callback(nodes.stop)

@@ -19,7 +19,9 @@ from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.server.stats import Sample
 from kvstack.agents.kubelet.volumes.volume_stats import Fill
+from kvstack.agents.process.own_metrics import own_metrics
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.component.metrics.exposition import render
 from kvstack.component.metrics.histograms import Histogram
 
 if TYPE_CHECKING:
@@ -268,13 +270,12 @@ def kubelet_metrics(kubelet: "Kubelet") -> str:
     page.add("kubelet_running_containers", "gauge", exited, {state: "exited"})
     active = sum(1 for each in kubelet.pods() if not is_ended(each))
     page.add("kubelet_active_pods", "gauge", active, {"static": ""})
-    page.add("process_start_time_seconds", "gauge", kubelet.started_s)
     started = kubelet.start_times.histogram
     page.add_histogram("kubelet_pod_start_sli_duration_seconds", started, {})
     for signal, count in sorted(kubelet.evictions.items()):
         page.add("kubelet_evictions", "counter", count, {"eviction_signal": signal})
     _add_claims(page, kubelet)
-    return page.text()
+    return page.text() + render(own_metrics()).decode()
 
 
 def _add_claims(page: _Page, kubelet: "Kubelet") -> None:

@@ -142,7 +142,7 @@ class KubeletServer:
         except UpgradeError as error:
             answer.send(error.code, [*_TEXT, *error.headers], error.text.encode())
 
-    def _shown(self) -> Object:
+    def _whole_configuration(self) -> Object:
         """Return the configuration, with the port that is in use."""
         return whole({**self._configuration, "port": urlsplit(self.urls[0]).port})
 
@@ -157,7 +157,9 @@ class KubeletServer:
             case ["runningpods"] | ["runningpods", ""]:
                 answer.send(200, _JSON, orjson.dumps(_pod_list(self._running_pods())))
             case ["configz"]:
-                answer.send(200, _JSON, orjson.dumps({"kubeletconfig": self._shown()}))
+                answer.send(
+                    200, _JSON, orjson.dumps({"kubeletconfig": self._whole_configuration()})
+                )
             case ["stats"] | ["stats", ""] | ["stats", "summary"]:
                 sample = await self._sampler.take()
                 is_short = log_stream.is_true(query, "only_cpu_and_memory")

@@ -44,7 +44,7 @@ from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.logger import Logger
-from kvstack.component.metrics.exposition import render
+from kvstack.component.metrics.exposition import FamilySamples
 from kvstack.component.process.command import Command, Work, run_command
 from kvstack.component.process.program import settle, stop_event
 
@@ -137,9 +137,12 @@ def _checks(scheduler: Scheduler, election: LeaderElection | None) -> dict[str, 
     return {"/healthz": checks, "/livez": checks, "/readyz": ready}
 
 
-def _metrics(scheduler: Scheduler, election: LeaderElection | None, settings: Settings) -> bytes:
+def _metrics(
+    scheduler: Scheduler, election: LeaderElection | None, settings: Settings
+) -> list[FamilySamples]:
     readings = scheduler.metrics.readings(scheduler.sizes())
-    return render([*readings, election_metrics(election, settings.lease.name)])
+    leading = election_metrics(election, settings.lease.name)
+    return [*readings, leading]
 
 
 def _read_config(path: str) -> Object:

@@ -11,12 +11,12 @@ from typing import Final
 
 from kvstack.apiserver.http.limits.in_flight import InFlight
 from kvstack.apiserver.http.pages.page_set import check_get
-from kvstack.apiserver.http.pages.version_page import version_info
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.http.request_metrics import RequestMetrics
 from kvstack.apiserver.http.request_series import Labels
 from kvstack.apiserver.http.watches.watch_streams import WatchStreams
 from kvstack.apiserver.registry.registry import Registry
+from kvstack.component.metrics.build_info import build_family
 from kvstack.component.metrics.exposition import (
     CONTENT_TYPE,
     FamilyKind,
@@ -28,17 +28,6 @@ from kvstack.component.metrics.process_families import read_process
 from kvstore.client.errors import StoreError
 
 _STORE_S: Final = 2.0
-_BUILD: Final = (
-    "buildDate", "compiler", "gitCommit", "gitTreeState", "gitVersion", "goVersion", "major",
-    "minor", "platform",
-)  # fmt: skip
-_SNAKE: Final = {
-    "buildDate": "build_date",
-    "gitCommit": "git_commit",
-    "gitTreeState": "git_tree_state",
-    "gitVersion": "git_version",
-    "goVersion": "go_version",
-}
 
 
 class MetricsPage:
@@ -69,7 +58,8 @@ class MetricsPage:
         store = await self._store()
         process = await asyncio.to_thread(read_process)
         return [
-            *process, *self._requests.readings(), *self._load(), *self._objects(), *store, _build(),
+            build_family(), *process,
+            *self._requests.readings(), *self._load(), *self._objects(), *store,
             *self._registry.metrics.readings(),
             *(sample for each in self.more for sample in each()),
         ]  # fmt: skip
@@ -134,16 +124,3 @@ class MetricsPage:
                 {labels(storage_cluster_id="etcd-0"): store_status.db_size},
             )
         ]
-
-
-def _build() -> FamilySamples:
-    info = version_info()
-    values = {_SNAKE.get(name, name): str(info[name]) for name in _BUILD}
-    return (
-        "kubernetes_build_info",
-        FamilyKind.GAUGE,
-        "A metric with a constant '1' value labeled by major, minor, git version, git commit, git"
-        " tree state, build date, Go version, and compiler from which Kubernetes was built, and"
-        " platform on which it is running.",
-        {labels(**dict(sorted(values.items()))): 1},
-    )

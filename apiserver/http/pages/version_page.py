@@ -1,19 +1,16 @@
 """/version: the version of the Kubernetes API that is served, and of this program."""
 
-import platform
-import sys
 from typing import Any, Final
 
-from kvstack.component.version import KUBERNETES_VERSION
+from kvstack.component.metrics.build_info import build_info
 
 MINOR: Final = "1.37"
 
 
 def version_info() -> dict[str, Any]:
     """Return the document of /version."""
-    major, minor, _ = KUBERNETES_VERSION.split(".")
-    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
-    python = ".".join(map(str, sys.version_info[:3]))
+    info = build_info()
+    major, minor = info.pop("major"), info.pop("minor")
     return {
         "major": major,
         "minor": minor,
@@ -21,11 +18,5 @@ def version_info() -> dict[str, Any]:
         "emulationMinor": minor,
         "minCompatibilityMajor": major,
         "minCompatibilityMinor": str(int(minor) - 1),
-        "gitVersion": f"v{KUBERNETES_VERSION}",
-        "gitCommit": "",
-        "gitTreeState": "clean",
-        "buildDate": "1970-01-01T00:00:00Z",
-        "goVersion": f"python{python}",
-        "compiler": platform.python_implementation().lower(),
-        "platform": f"{sys.platform}/{machine}",
+        **info,
     }

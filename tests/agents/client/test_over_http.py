@@ -10,6 +10,8 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import KeyPair, Listener, ServerTls
 from kvstack.component.http.serving.request import Request
+from kvstack.component.metrics.exposition import render
+from kvstack.component.metrics.rest_client import HOSTS_MAX, OTHERS, REQUESTS, RequestCounts
 from tests.support.certificates import Authority
 from tests.support.http.serving import NEEDS_NATIVE, serving
 
@@ -92,6 +94,43 @@ def test_a_server_of_another_authority_is_not_believed(tmp_path: Path) -> None:
             await client.close()
 
     asyncio.run(main())
+
+
+def test_requests_are_counted_as_client_go_counts_them() -> None:
+    async def refuse(request: Request, answer: Answer) -> None:
+        answer.send(404 if request.target == "/none" else 200)
+
+    async def main() -> str:
+        async with serving(refuse, Listener("http://127.0.0.1:0"), portable=True) as under:
+            client = OverHttp(under.url, Credentials())
+            for target in ("/", "/", "/none"):
+                (await client.request("GET", target, [], b"", 20)).close()
+            (await client.request("POST", "/", [], b"x", 20)).close()
+            await client.close()
+        with pytest.raises(UnreachableError):
+            await client.request("GET", "/", [], b"", 20)
+        await client.close()
+        return under.url.removeprefix("http://")
+
+    host = asyncio.run(main())
+    page = render(REQUESTS.samples()).decode()
+    for code, method, count in (("200", "GET", 2), ("404", "GET", 1), ("200", "POST", 1)):
+        series = f'{{code="{code}",host="{host}",method="{method}"}}'
+        assert f"rest_client_requests_total{series} {count}\n" in page
+    assert f'_total{{code="<error>",host="{host}",method="GET"}} 1\n' in page
+    name = "rest_client_request_duration_seconds_count"
+    assert f'{name}{{host="{host}",verb="GET"}} 4\n' in page
+
+
+def test_servers_that_come_and_go_have_one_series() -> None:
+    counts = RequestCounts()
+    for number in range(HOSTS_MAX + 5):
+        counts.count(f"h{number}", "GET", 200, 0.1)
+    counts.count("h0", "GET", 200, 0.1)
+    page = render(counts.samples()).decode()
+    assert 'total{code="200",host="h0",method="GET"} 2\n' in page
+    assert f'total{{code="200",host="{OTHERS}",method="GET"}} 5\n' in page
+    assert f'host="h{HOSTS_MAX}"' not in page
 
 
 def test_a_certificate_that_is_none_is_refused_at_once() -> None:

@@ -81,6 +81,10 @@ NETWORK: Final[Table] = {
     for way in ("receive", "transmit")
     for what in ("bytes", "packets", "errors", "packets_dropped")
 }
+BUILD: Final = (
+    *("build_date", "compiler", "git_commit", "git_tree_state", "git_version", "go_version"),
+    *("major", "minor", "platform"),
+)
 KUBELET: Final[Table] = {
     "kubelet_node_name": ("gauge", ("node",)),
     "kubelet_running_pods": ("gauge", ()),
@@ -89,6 +93,9 @@ KUBELET: Final[Table] = {
     "kubelet_evictions": ("counter", ("eviction_signal",)),
     "kubelet_pod_start_sli_duration_seconds": ("histogram", ()),
     "process_start_time_seconds": ("gauge", ()),
+    "kubernetes_build_info": ("gauge", BUILD),
+    "rest_client_requests_total": ("counter", ("code", "host", "method")),
+    "rest_client_request_duration_seconds": ("histogram", ("host", "verb")),
 }
 OF_PROBE: Final = ("probe_type", "container", "pod", "namespace")
 PROBES: Final[Table] = {
@@ -120,6 +127,8 @@ class Page:
                 name, kind = line.split()[2:]
                 assert name not in self.types, f"{name} is told in two places"
                 self.types[name] = kind
+                continue
+            if line.startswith("# HELP "):
                 continue
             match = LINE.fullmatch(line)
             assert match is not None, line

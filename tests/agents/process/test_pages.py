@@ -1,6 +1,7 @@
 """Pages of a process: who may read which, and what they tell."""
 
 import asyncio
+import re
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from kvstack.agents.process.access import Access
 from kvstack.agents.process.pages import Pages
 from kvstack.agents.process.settings import PageSettings
 from kvstack.component.certs.certificates import Profile, issue, new_authority
+from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
 
 Object = dict[str, Any]
+NUMBERS: list[FamilySamples] = [("numbers", FamilyKind.GAUGE, "", 7)]
 
 
 class Reviewer:
@@ -67,7 +70,7 @@ def pages_of(reviewer: Any, *, well: bool = True) -> Pages:
     checks = {"leaderElection": lambda: well, "other": lambda: True}
     access = Access(reviewer, reviewer, SystemClock(), PageSettings())
     health = dict.fromkeys(("/healthz", "/livez", "/readyz"), checks)
-    return Pages(access, health, lambda: b"numbers", {"componentconfig": {"parallelism": 16}})
+    return Pages(access, health, lambda: NUMBERS, {"componentconfig": {"parallelism": 16}})
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,11 @@ def test_one_check_can_be_asked_for() -> None:
 
 
 def test_metrics_are_for_who_may_read_them() -> None:
-    assert ask(pages_of(Reviewer()), Request("/metrics", "right")) == (200, b"numbers")
+    code, page = ask(pages_of(Reviewer()), Request("/metrics", "right"))
+    assert (code, b"numbers 7\n" in page) == (200, True)
+    # Every agent has these.
+    assert re.search(rb'\nkubernetes_build_info{build_date=.*git_version="v1\.37\.1".*} 1\n', page)
+    assert b"\nprocess_cpu_seconds_total " in page
     assert ask(pages_of(Reviewer()), Request("/metrics", "wrong"))[0] == 401
     assert ask(pages_of(Reviewer(is_there=False)), Request("/metrics", "right"))[0] == 503
     reviewer = Reviewer(allowed=False)
@@ -125,14 +132,14 @@ def test_how_it_is_set_up_is_for_who_may_read_it() -> None:
     assert ask(pages_of(Reviewer()), Request("/configz", "right")) == (200, shown)
     assert ask(pages_of(Reviewer(allowed=False)), Request("/configz"))[0] == 403
     access = Access(Reviewer(), Reviewer(), SystemClock(), PageSettings())  # type: ignore[arg-type]
-    without = Pages(access, {}, lambda: b"")
+    without = Pages(access, {}, tuple)
     assert ask(without, Request("/configz", "right"))[0] == 404
 
 
 def test_checks_may_be_added_while_it_serves() -> None:
     checks = {"leaderElection": lambda: True}
     access = Access(Reviewer(), Reviewer(), SystemClock(), PageSettings())  # type: ignore[arg-type]
-    pages = Pages(access, {"/healthz": checks}, lambda: b"")
+    pages = Pages(access, {"/healthz": checks}, tuple)
     checks["job-controller"] = lambda: True
     body = b"[+]leaderElection ok\n[+]job-controller ok\nhealthz check passed\n"
     assert ask(pages, Request("/healthz?verbose")) == (200, body)
