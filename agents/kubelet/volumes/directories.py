@@ -396,6 +396,7 @@ def write_hosts(
     directory.mkdir(parents=True, exist_ok=True)
     file = directory / "etc-hosts"
     file.write_text("".join(lines))
+    file.chmod(0o644)  # whatever the umask is: users in containers read it
     return Mount(str(file), "/etc/hosts")
 
 

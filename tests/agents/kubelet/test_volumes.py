@@ -77,6 +77,70 @@ def test_a_volume_that_was_filled_on_the_disk_stays_there(directory: Path) -> No
     assert (place / "a").read_bytes() == b"1"
 
 
+HOSTS = """\
+# Kubernetes-managed hosts file.
+127.0.0.1\tlocalhost
+::1\tlocalhost ip6-localhost ip6-loopback
+fe00::0\tip6-localnet
+fe00::0\tip6-mcastprefix
+fe00::1\tip6-allnodes
+fe00::2\tip6-allrouters
+"""
+ALIASES = {
+    "hostAliases": [
+        {"ip": "123.45.67.89", "hostnames": ["foo.local", "bar.local"]},
+        {"ip": "fd00::7", "hostnames": ["six.local"]},
+    ]
+}
+OF_ALIASES = """
+# Entries added by HostAliases.
+123.45.67.89\tfoo.local\tbar.local
+fd00::7\tsix.local
+"""
+NAMED = {"hostname": "host", "subdomain": "sub"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "addresses", "text"),
+    [
+        ({}, ["10.0.0.5"], f"{HOSTS}10.0.0.5\tp\n"),
+        ({}, ["10.0.0.5", "fd00::5"], f"{HOSTS}10.0.0.5\tp\nfd00::5\tp\n"),
+        (NAMED, ["10.0.0.5"], f"{HOSTS}10.0.0.5\thost.sub.n.svc.cluster.local\thost\n"),
+        (
+            {"subdomain": "sub", **ALIASES},
+            ["10.0.0.5", "fd00::5"],
+            f"{HOSTS}10.0.0.5\tp.sub.n.svc.cluster.local\tp\n"
+            f"fd00::5\tp.sub.n.svc.cluster.local\tp\n{OF_ALIASES}",
+        ),
+        ({"hostnameOverride": "other", **NAMED}, ["10.0.0.5"], f"{HOSTS}10.0.0.5\tother\n"),
+        (ALIASES, [], f"{HOSTS}{OF_ALIASES}"),
+    ],
+)
+def test_the_names_that_a_pod_knows(
+    spec: dict[str, Any], addresses: list[str], text: str, directory: Path
+) -> None:
+    made = pod()
+    made["spec"] |= spec
+    before = os.umask(0o077)
+    try:
+        mount = directories.write_hosts(directory, made, addresses, "cluster.local")
+    finally:
+        os.umask(before)
+    file = Path(mount.source)
+    assert (mount.target, file.name, mount.is_read_only) == ("/etc/hosts", "etc-hosts", False)
+    assert file.read_text() == text
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+
+
+def test_a_pod_on_its_nodes_network_knows_the_nodes_names(directory: Path) -> None:
+    made = pod()
+    made["spec"] |= {"hostNetwork": True, **NAMED, **ALIASES}
+    mount = directories.write_hosts(directory, made, ["192.0.2.7"], "cluster.local")
+    head = "# Kubernetes-managed hosts file (host network).\n"
+    of_node = Path("/etc/hosts").read_text()
+    assert Path(mount.source).read_text() == f"{head}{of_node}{OF_ALIASES}"
+
+
 def test_what_did_not_change_is_not_written_again(directory: Path) -> None:
     place = directories.written(directory, MAP, HELD, 1234)
     before = os.readlink(place / "..data")

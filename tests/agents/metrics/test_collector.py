@@ -7,6 +7,7 @@ from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.metrics.collector import Collector, CollectorOptions, UnreadableError
 from kvstack.agents.metrics.readings import ContainerUsage, Reading, Usage
+from kvstack.component.virtual_time.loop import run as run_virtually
 from tests.support.list_log import ListLog
 
 
@@ -18,6 +19,16 @@ class Clock:
 
     def monotonic_s(self) -> float:
         return self.now
+
+
+class LoopClock:
+    """The time of the running loop."""
+
+    def now_s(self) -> float:
+        return asyncio.get_running_loop().time() + 1_700_000_000
+
+    def monotonic_s(self) -> float:
+        return asyncio.get_running_loop().time()
 
 
 class Stores:
@@ -108,6 +119,49 @@ def test_a_node_that_is_lost_for_a_while_is_forgotten() -> None:
         assert collector.points.node("n") is None
 
     asyncio.run(main())
+
+
+def test_a_pod_is_shown_within_twenty_seconds_of_its_start() -> None:
+    """Whenever it starts between two readings: what docs/resource-metrics.md promises."""
+    known = Stores()
+    known.nodes.set({"metadata": {"name": "n"}})
+    starts_ms: list[int] = []
+
+    async def main() -> list[int]:
+        clock = LoopClock()
+
+        async def read(_node: dict[str, Any]) -> Reading:
+            now_ms = int(clock.now_s() * 1000)
+            pods = [
+                ContainerUsage(
+                    "d", f"p{n}", "c", Usage(now_ms, start, (now_ms - start) * 500_000 + 1, 9)
+                )
+                for n, start in enumerate(starts_ms)
+            ]
+            return Reading(Usage(now_ms, 0, now_ms, 1), pods)
+
+        informers: Any = known
+        collector = Collector(informers, clock, ListLog(), CollectorOptions(), read)
+        reading = asyncio.create_task(collector._run())
+        await asyncio.sleep(100.05)  # it has been reading for long
+        shown_ms: dict[int, int] = {}
+        for _ in range(800):
+            now_ms = int(clock.now_s() * 1000)
+            if len(starts_ms) < 160:
+                starts_ms.append(now_ms)
+            for number, start in enumerate(starts_ms):
+                rate = collector.points.pod("n", "d", f"p{number}")
+                if rate is not None and number not in shown_ms:
+                    shown_ms[number] = now_ms - start
+                    assert 450_000_000 < rate.cpu_nano < 550_000_000
+            await asyncio.sleep(0.1)
+        reading.cancel()
+        return [shown_ms[number] for number in range(160)]
+
+    waits_ms = run_virtually(main())
+    # Readings come every 15 s, and a container that has run for 4 s needs one alone.
+    assert 15_000 < max(waits_ms) < 20_000
+    assert min(waits_ms) < 5_000
 
 
 def test_only_so_many_are_read_at_once() -> None:

@@ -2,6 +2,7 @@
 
 import signal
 from functools import partial
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,39 @@ def test_pods_of_two_machines(tmp_path: Path, *, is_routed: bool) -> None:
         stop(up)
         for machine in (FIRST, SECOND):
             assert "kvxlan" not in here.network.output(machine, "ip", "link")
+
+
+def test_routes_that_others_create(tmp_path: Path) -> None:
+    """With --network none pods have addresses of their own, and no node leads to another's."""
+    with several(tmp_path) as here:
+        up = here.start(REACHED, "--network=none")
+        joined = here.join(here.join_command(), "--network=none")
+        first, second = here.serve("web", here.own_node()), here.serve("other", SECOND)
+        ranges = here.kubectl("get", "nodes", "-o", "jsonpath={.items[*].spec.podCIDR}").split()
+        of_first, of_second = (
+            next(each for each in ranges if ip_address(pod) in ip_network(each))
+            for pod in (first, second)
+        )
+        assert of_first != of_second
+        for machine in (FIRST, SECOND):
+            assert here.routes(machine) == ""
+            assert "kvxlan" not in here.network.output(machine, "ip", "link")
+        assert here.ask("web", f"http://{second}:8000/") == ""
+        # What the machines' network does in their place.
+        ways = ((FIRST, of_second, SECOND), (SECOND, of_first, FIRST))
+        for machine, pods, other in ways:
+            via = here.network.address(other)
+            here.network.output(machine, "ip", "route", "add", pods, "via", via)
+        here.asked("web", f"http://{second}:8000/", first)
+        here.asked("other", f"http://{first}:8000/long", second)
+        hosts = here.kubectl("exec", "web", "--", "cat", "/etc/hosts").splitlines()
+        assert hosts[:2] == ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost"]
+        assert hosts[-1] == f"{first}\tweb"
+        here.kubectl("delete", "pod", "--all", "--grace-period=1", "--timeout=60s")
+        stop(joined)
+        stop(up)
+        for machine, pods, _ in ways:
+            assert pods in here.network.output(machine, "ip", "route")  # they are not ours
 
 
 IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")

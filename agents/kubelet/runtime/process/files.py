@@ -92,7 +92,9 @@ class PodFiles:
         remove_tree(directory)  # of a start that failed
         (directory / LAYER).mkdir(parents=True)
         log.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        self.names(config.sandbox.uid).write_text(_resolv_conf(config.sandbox))
+        names = self.names(config.sandbox.uid)
+        names.write_text(_resolv_conf(config.sandbox))
+        names.chmod(0o644)  # whatever the umask is: users in containers read it
         message = directory / MESSAGE
         message.touch()
         message.chmod(0o666)
