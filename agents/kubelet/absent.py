@@ -24,11 +24,10 @@ ABSENT: Final = (
     ),
     Absent("resource claims (DRA)", "the pod is refused"),
     Absent(
-        "device plugins on the node of `kvstack up`; elsewhere what they say of topology and of the"
-        " health of devices in use, devices by names of CDI without a container engine, the socket"
-        " `pod-resources`",
-        "there they cannot register; elsewhere pods get any healthy devices, or those that the"
-        " plugin prefers, and a container with a name of CDI waits with an error",
+        "of device plugins: what they say of topology and of the health of devices in use, devices"
+        " by names of CDI without a container engine, the socket `pod-resources`",
+        "pods get any healthy devices, or those that the plugin prefers, and a container with a"
+        " name of CDI waits with an error",
     ),
     Absent("`emptyDir` on huge pages", "the pod is refused"),
     Absent(

@@ -16,7 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
@@ -29,6 +29,7 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet.csi.csi_node import CsiNode
+from kvstack.agents.kubelet.device_plugins.node_devices import NodeDevices
 from kvstack.agents.kubelet.housekeeping import Housekeeping
 from kvstack.agents.kubelet.images.image_manager import ImageManager
 from kvstack.agents.kubelet.lifecycle.prober import Prober
@@ -44,7 +45,7 @@ from kvstack.agents.kubelet.pods.lost import lost_containers
 from kvstack.agents.kubelet.pods.sandboxes import NodeSettings
 from kvstack.agents.kubelet.pods.status import refused_status
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
-from kvstack.agents.kubelet.runtime.runtime import NO_DEVICES, DeviceNeeds, Runtime
+from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.agents.kubelet.static.mirrors import Mirrors
 from kvstack.agents.kubelet.static.pages import page
 from kvstack.agents.kubelet.static.static_pods import StaticPods, is_mirror
@@ -61,10 +62,6 @@ from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
-
-if TYPE_CHECKING:
-    from kvstack.agents.kubelet.device_plugins.devices import Devices
-    from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins
 
 Object: TypeAlias = dict[str, Any]
 
@@ -140,6 +137,9 @@ class Kubelet:
             self._queue.add,
             self.csi,
         )
+        self._devices = NodeDevices(
+            options.device_plugins, options.root / "pods", lambda: self.node.look_again(), logger
+        )
         self._sync = PodSync(self._tools(settings, allocatable, isolate or _isolate_nothing))
         self._writer = StatusWriter(api)
         self._mirrors = Mirrors(api, self._informer.store, self._writer, logger)
@@ -162,8 +162,6 @@ class Kubelet:
             api, clock, random, logger, options.lease_s * _LEASE_PART, options.lease_s
         )
         self._records: dict[str, PodRecord] = {}  # by uid
-        self._devices: Devices | None = None
-        self._plugins: DevicePlugins | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._knows_all = False
         """Whether the list of the API's pods is known; before, no pod is removed."""
@@ -196,31 +194,9 @@ class Kubelet:
             RuntimeClasses(self._api).handler,
             self.links,
             self.logs,
-            self._device_needs,
+            self._devices.needs,
             isolate,
         )
-
-    async def _device_needs(self, uid: str, name: str) -> DeviceNeeds:
-        return NO_DEVICES if self._devices is None else await self._devices.needs(uid, name)
-
-    async def _open_devices(self) -> None:
-        """Serve the registration of device plugins, if the options have a directory for it."""
-        if self.options.device_plugins is None:
-            return
-        # Here, since only nodes that take plugins need gRPC.
-        from kvstack.agents.kubelet.device_plugins.devices import Devices
-        from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins
-
-        plugins = DevicePlugins(
-            self.options.device_plugins, self._logger, lambda: self.node.look_again()
-        )
-        self._devices = Devices(plugins, self.pod_directory, self._logger)
-        pods = self.options.root / "pods"
-        uids = [each.name for each in pods.iterdir()] if pods.is_dir() else []
-        await asyncio.to_thread(self._devices.find, uids)
-        await plugins.start()
-        self._plugins = plugins
-        self.node.extended = plugins.amounts
 
     async def start(self, port: int = 0) -> None:
         """Register the node, and return once it is ready and its pods are known.
@@ -240,7 +216,8 @@ class Kubelet:
             options.keeping.evictions.hard,
         )
         spawn = asyncio.get_running_loop().create_task
-        await self._open_devices()
+        await self._devices.start()
+        self.node.extended = self._devices.amounts
         await self.csi.open()
         self.node.volumes_in_use = self.csi.volumes.in_use
         if self._static.is_used:  # they run even without an API server: it may be one of them
@@ -298,8 +275,7 @@ class Kubelet:
         for done in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(done, BaseException) and not isinstance(done, asyncio.CancelledError):
                 raise done
-        if self._plugins is not None:
-            await self._plugins.stop()
+        await self._devices.stop()
         await self._sync.close()
         if not leaves_volumes:
             await self.csi.close()
@@ -459,8 +435,7 @@ class Kubelet:
             await asyncio.to_thread(directories.remove_volumes, self.pod_directory(uid))
             self._volumes.forget(uid)
             self._allocations.forget(uid)
-            if self._devices is not None:
-                self._devices.take_back(uid)
+            self._devices.take_back(uid)
             if pod["metadata"].get("deletionTimestamp"):
                 await self._writer.finish(pod)
         elif next_s is not None:
@@ -508,7 +483,7 @@ class Kubelet:
         refused = None
         if not runs_already and not is_ended(pod) and not pod["metadata"].get("deletionTimestamp"):
             refused = await self._admission.refusal(pod)
-            if refused is None and self._devices is not None:
+            if refused is None:
                 refused = await self._devices.give(pod)
         self._records[uid] = record
         if refused is not None:
@@ -544,8 +519,7 @@ class Kubelet:
         await asyncio.to_thread(directories.remove, self.pod_directory(uid))
         self._volumes.forget(uid)
         self._allocations.forget(uid)
-        if self._devices is not None:
-            self._devices.take_back(uid)
+        self._devices.take_back(uid)
         self._images.forget(uid)
         self._writer.forget(uid)
         self.prober.forget(uid)

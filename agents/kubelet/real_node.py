@@ -154,6 +154,7 @@ class RealNode:
                 ignores_limits=options.ignores_limits,
                 reserved=options.reserved,
                 keeping=KeepingOptions(evictions=options.evictions),
+                device_plugins=options.root / "device-plugins",
                 more_ips=options.more_ips,
             ),
             self._isolation.isolate,

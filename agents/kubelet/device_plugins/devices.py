@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import orjson
 
+from kvstack.agents.kubelet.device_plugins.names import FILE
 from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins, PluginError
 from kvstack.agents.kubelet.runtime.runtime import DeviceFile, DeviceNeeds, Mount, StartError
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
@@ -28,7 +29,6 @@ Object: TypeAlias = dict[str, Any]
 Given: TypeAlias = dict[str, dict[str, Object]]
 """By container and resource: ids, and the plugin's answer on their use."""
 
-FILE: Final = "devices.json"
 REASON: Final = "UnexpectedAdmissionError"
 _NO_START: Final = "CreateContainerConfigError"
 

@@ -1,10 +1,10 @@
-"""Device plugins of the machine: they register on a socket of the node, and list their devices.
+"""Device plugins of the machine: they register with the node, and list their devices.
 
     plugins = DevicePlugins(root / "device-plugins", logger, on_change)
     await plugins.start();  …;  await plugins.stop()
     plugins.amounts()             resource → (all devices, those that are healthy)
 
-    plugin ── Register(resource, endpoint) ─► kubelet.sock
+    plugin ── Register(resource, endpoint) ─► kubelet.sock (`registration_socket`)
     kubelet ── ListAndWatch, Allocate, PreStartContainer ─► <endpoint>, beside it
 
 A plugin that is gone has no devices: its resource has capacity 0, until it registers again. Only
@@ -23,19 +23,18 @@ from google.protobuf.message import Message
 from typing_extensions import override
 
 from kvstack.agents.kubelet.device_plugins.gen import api_pb2 as api
+from kvstack.agents.kubelet.device_plugins.names import GRPC_SOCKET, SOCKET
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 
 _Answer = TypeVar("_Answer", bound=Message)
 
-SOCKET: Final = "kubelet.sock"
 VERSION: Final = "v1beta1"
 HEALTHY: Final = "Healthy"
 DEVICES_MAX: Final = 10_000
 """The maximum for a plugin."""
 _PLUGINS_MAX: Final = 100
 _BYTES_MAX: Final = 16 << 20
-_PATH_MAX: Final = 107
 _CALL_S: Final = 30.0
 _NAME: Final = re.compile(
     r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9_.-]{0,62})?"
@@ -79,16 +78,9 @@ class DevicePlugins:
         self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
-        """Listen; what an earlier node left behind registers anew when it sees the new socket.
-
-        Raises ConfigError if the socket cannot be made.
-        """
-        path = self._directory / SOCKET
-        if len(str(path)) > _PATH_MAX:
-            text = "device plugins cannot register: the path of their socket is too long"
-            self._logger.warning(text, path=str(path), max=_PATH_MAX)
-            return
+        """Listen in the directory; ConfigError if the socket cannot be made."""
         self._directory.mkdir(mode=0o750, parents=True, exist_ok=True)
+        path = self._directory / GRPC_SOCKET
         path.unlink(missing_ok=True)
         server = grpc.aio.server(maximum_concurrent_rpcs=_PLUGINS_MAX)
         server.add_generic_rpc_handlers((_Registration(self._register),))

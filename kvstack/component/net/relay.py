@@ -140,7 +140,9 @@ class TcpRelay(Relay, Generic[T]):
                 return
             other_reader, other_writer = found
             both.append(other_writer)
-            await asyncio.gather(_copy(reader, other_writer), _copy(other_reader, writer))
+            await asyncio.gather(
+                copy_stream(reader, other_writer), copy_stream(other_reader, writer)
+            )
             for each in both:
                 each.close()
         finally:
@@ -163,7 +165,7 @@ class TcpRelay(Relay, Generic[T]):
         return None
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def copy_stream(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Copy one direction; a half-close is copied, too, and an error ends both."""
     try:
         while data := await reader.read(_PIECE_BYTES):

@@ -14,10 +14,14 @@ import pytest
 from typing_extensions import override
 
 from kvstack.agents.client.built_in import NODES, PODS
-from kvstack.agents.kubelet.device_plugins.devices import FILE
+from kvstack.agents.kubelet.device_plugins import registration_socket
 from kvstack.agents.kubelet.device_plugins.gen import api_pb2 as api
+from kvstack.agents.kubelet.device_plugins.names import FILE
+from kvstack.agents.kubelet.device_plugins.registration_socket import RegistrationSocket
+from kvstack.component.errors import ConfigError
 from tests.agents.kubelet.test_kubelet import Node, log_of, pod, pytestmark, reach, run
 from tests.agents.support.cluster import TestCluster, eventually
+from tests.support.list_log import ListLog
 
 __all__ = ["pytestmark"]
 
@@ -195,6 +199,79 @@ def test_what_cannot_be_given_is_refused(tmp_path: Path) -> None:
         await eventually(lambda: log_of(here, one).startswith("a\n"))
 
     run_with_plugins(tmp_path, story)
+
+
+@asynccontextmanager
+async def registration(directory: Path, open_server: Any, log: ListLog) -> AsyncIterator[Path]:
+    found = RegistrationSocket(directory, open_server, log)
+    await found.start()
+    try:
+        yield directory / "kubelet.sock"
+    finally:
+        await found.stop()
+
+
+def test_grpc_is_opened_by_the_first_plugin(tmp_path: Path) -> None:
+    opened: list[str] = []
+    servers: list[asyncio.Server] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data.upper())
+        writer.close()
+
+    async def open_server() -> None:
+        if opened in ([], ["failed"]):
+            opened.append("failed" if not opened else "opened")
+        if opened == ["failed"]:
+            raise ConfigError("it cannot be made")
+        if not servers:
+            servers.append(await asyncio.start_unix_server(answer, tmp_path / ".grpc.sock"))
+
+    async def ask(path: Path, text: bytes) -> bytes:
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(text)
+        writer.write_eof()
+        try:
+            async with asyncio.timeout(60):
+                return await reader.read()
+        except ConnectionResetError:
+            return b""
+        finally:
+            writer.close()
+
+    async def main() -> None:
+        log = ListLog()
+        async with registration(tmp_path, open_server, log) as path:
+            assert not opened
+            assert await ask(path, b"a") == b""
+            assert "it cannot be made" in log.text()
+            assert (
+                await asyncio.gather(*(ask(path, b"b" * 70_000) for _ in range(5)))
+                == [b"B" * 70_000] * 5
+            )
+            assert opened == ["failed", "opened"]
+        servers[0].close()
+
+    asyncio.run(main())
+
+
+def test_only_so_many_plugins_are_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration_socket, "CONNECTIONS_MAX", 2)
+
+    async def main() -> None:
+        log = ListLog()
+        async with registration(tmp_path, asyncio.Event().wait, log) as path:
+            connections = [await asyncio.open_unix_connection(path) for _ in range(3)]
+            async with asyncio.timeout(60):
+                assert await connections[-1][0].read() == b""
+            assert "closed a connection of a device plugin" in log.text()
+            for _, writer in connections:
+                writer.close()
+
+    asyncio.run(main())
 
 
 def test_registrations_that_cannot_be_meant(tmp_path: Path) -> None:
