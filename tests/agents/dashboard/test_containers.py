@@ -1,12 +1,14 @@
 """Logs and terminals of containers that run, on a node of processes."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agents.dashboard.conftest import Cluster, go, shows
 from tests.support.browser import Page
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 
@@ -192,3 +194,32 @@ def test_who_may_not_open_terminals_sees_why(cluster: Cluster, page: Page) -> No
     page.until(
         "/You may not open terminals/.test(document.getElementById('terminal-state')?.textContent)"
     )
+
+
+@pytest.mark.usefixtures("pods")
+def test_keys_lead_to_logs_and_a_terminal_and_a_log_is_saved(page: Page, tmp_path: Path) -> None:
+    go(page, "#/in/default/kind/-/v1/pods")
+    page.until("document.querySelectorAll('.grid-row').length > 0")
+    page.press("/")
+    page.write("noise")
+    page.until("document.querySelector('#count').textContent.startsWith('1 of')")
+    page.press("ArrowDown")
+    page.press("d")
+    page.until("location.hash.endsWith('/object/-/v1/pods/default/noise/summary')")
+    shows(page, "Events")
+    page.press("s")
+    page.until("location.hash.endsWith('/pods/default/noise/terminal')")
+    page.until("document.getElementById('terminal-state')?.textContent.startsWith('Open in')")
+    go(page, "#/object/apps/v1/deployments/default/talks")
+    shows(page, "Events")
+    page.press("s")  # a Deployment has no terminal
+    page.press("l")
+    page.until("location.hash.endsWith('/deployments/default/talks/logs')")
+    page.until("document.getElementById('log-state')?.textContent.includes('4 of 4 open')")
+    page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
+    page.run("document.getElementById('save-log').click()")
+    file = tmp_path / "talks.log"
+    wait_for(file.exists, "the log is saved")
+    saved = file.read_text()
+    assert saved.count(" one <==\ni-am-one\n") == 2
+    assert saved.count(" two <==\ntwo-1\n") == 2
