@@ -275,7 +275,9 @@ class Member:
         self._set_tokens(parts)
         parts.replication.log = _LogTap(booted.wal, self)
         parts.replication.snapshots = _SnapshotTap(parts.replication.snapshots, self)
-        self._links = SimLinks(self._network, self)
+        self._links = SimLinks(
+            self._network, self.id, self.checkers.raft.sent, lambda: self.clock.offset_ns
+        )
         self._links.rows = self.backend
         parts.replication.peers = self._links
         self.wire(parts)
@@ -314,9 +316,9 @@ class Member:
 
     # Turns.
 
-    def add_to_inbox(self, what: Callable[[Inbox], None]) -> None:
+    def add_to_inbox(self, add: Callable[[Inbox], None]) -> None:
         """Add to the next inbox; the turn is due at once."""
-        what(self._inbox)
+        add(self._inbox)
         self._is_busy = True
 
     @property
