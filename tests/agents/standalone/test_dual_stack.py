@@ -10,6 +10,7 @@ from kvstack.agents.proxy.nftables import program
 from kvstack.component.net.hosts import has_ipv6
 from tests.agents.standalone.test_services import SCRIPT, Cluster, cluster, eventually
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.documented import words
 
 pytestmark = [
     pytest.mark.e2e,
@@ -72,9 +73,11 @@ def begin(here: Cluster) -> tuple[Any, Any]:
 
 
 def test_both_families(tmp_path: Path) -> None:
-    ranges = ("--cluster-cidr=10.7.0.0/16,fd00:7::/48",)
-    services = ("--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",)
-    with cluster(tmp_path, *ranges, *services, both=True) as here:
+    _, *flags = words(
+        "kvstack up --cluster-cidr=10.7.0.0/16,fd00:7::/48"
+        " --service-cluster-ip-range=10.96.0.0/16,fd00:96::/112"
+    )
+    with cluster(tmp_path, *flags, both=True) as here:
         node, web = begin(here)
         assert node["spec"]["podCIDRs"] == ["10.7.0.0/24", "fd00:7::/64"]
         own = [e["address"] for e in node["status"]["addresses"] if e["type"] == "InternalIP"]
@@ -120,7 +123,8 @@ def test_both_families(tmp_path: Path) -> None:
 
 def test_ipv6_alone(tmp_path: Path) -> None:
     """The range of pods is one that nobody else has."""
-    with cluster(tmp_path, "--service-cluster-ip-range=fd00:96::/112", both=True) as here:
+    _, *flags = words("kvstack up --service-cluster-ip-range=fd00:96::/112")
+    with cluster(tmp_path, *flags, both=True) as here:
         node, web = begin(here)
         (pods,) = node["spec"]["podCIDRs"]
         assert pods.startswith("fd")

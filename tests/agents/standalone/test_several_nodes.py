@@ -12,6 +12,7 @@ from tests.agents.standalone.several import ASK, FIRST, SECOND, Several, several
 from tests.agents.standalone.test_services import SCRIPT
 from tests.agents.standalone.test_stack import READY_S, STOP_S
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.documented import words
 from tests.support.waiting import wait_for
 
 pytestmark = [
@@ -20,7 +21,7 @@ pytestmark = [
     pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
     pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-"),
 ]
-REACHED = "--bind-address=0.0.0.0"
+_, REACHED = words("kvstack up --bind-address=0.0.0.0")
 
 
 @pytest.mark.parametrize(  # the first with IPv6 beside it below
@@ -55,12 +56,12 @@ def test_pods_of_two_machines(tmp_path: Path, *, is_routed: bool) -> None:
         _check_routes(here, is_routed=is_routed)
 
         here.kubectl(
-            *("drain", SECOND, "--ignore-daemonsets", "--delete-emptydir-data"),
+            *words("kubectl drain two --ignore-daemonsets --delete-emptydir-data"),
             *("--force", "--grace-period=1", "--timeout=60s"),
         )
         stop(joined)
         assert here.routes(SECOND) == ""
-        here.kubectl("delete", "node", SECOND)
+        here.kubectl(*words("kubectl delete node two"))
         wait_for(lambda: here.routes(FIRST) == "", "the route to a node that is gone goes", READY_S)
         stop(up)
         for machine in (FIRST, SECOND):
@@ -151,7 +152,13 @@ def _has(here: Several, machine: str, way: str) -> bool:
 def test_who_may_join(tmp_path: Path) -> None:
     with several(tmp_path) as here:
         up = here.start(REACHED)
-        kind, place, _, token, _, pin = here.join_command()
+        printed = here.join_command()
+        kind, place, _, token, _, pin = printed
+        documented = (
+            "kvstack join 192.0.2.10:6443 --token TOKEN --discovery-token-ca-cert-hash sha256:HASH"
+        )
+        own_values = {"192.0.2.10:6443": place, "TOKEN": token, "sha256:HASH": pin}
+        assert tuple(printed) == words(documented, own_values)
         listed = here.said(FIRST, "token", "list").stdout
         assert token in listed
         assert "authentication,signing" in listed

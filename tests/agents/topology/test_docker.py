@@ -23,6 +23,7 @@ from kvstore.transport import native
 from tests.agents.topology.images import base_images
 from tests.agents.topology.trouble import faults_after, one_of_each
 from tests.support.compose import COMPOSE, ROOT, read_compose, restarts
+from tests.support.documented import words
 from tests.support.network.ports import free_ports
 
 pytestmark = [
@@ -83,10 +84,14 @@ class Containers:
 
     def up(self) -> Cluster:
         """Build and start everything; return how it is reached, as the head of the file says."""
-        self.compose("up", "--build", "--detach", "--wait")
+        _, *up = words("docker compose up --build --detach --wait")
+        self.compose(*up)
         certificates = self._directory / "certs"
-        self.compose("cp", "certs:/certs/.", str(certificates))
-        return load(certificates / "kubernetes" / "admin.conf")
+        _, *copy = words("docker compose cp certs:/certs/. ./certs", {"./certs": str(certificates)})
+        self.compose(*copy)
+        command = "kubectl --kubeconfig certs/kubernetes/admin.conf get nodes"
+        _, file, *_ = words(command, {"certs/kubernetes": str(certificates / "kubernetes")})
+        return load(Path(file))
 
     def down(self) -> None:
         (self._directory / "containers.log").write_text(self.compose("logs", check=False))
