@@ -30,6 +30,7 @@ from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntim
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.component.errors import ConfigError
 from tests.support.list_log import ListLog
+from tests.support.programs import is_static
 
 HOLLOW = "hollow"
 IMAGE = "localhost/busybox:1"
@@ -66,17 +67,12 @@ def require(kind: str) -> None:
         return
     if os.geteuid() != 0:
         pytest.skip("containers need root")
-    if not BUSYBOX.exists() or b"statically linked" not in _file_type():
+    if not is_static(BUSYBOX):
         pytest.skip("a static busybox is not installed")
     if kind == "cri" and not (shutil.which("containerd") and shutil.which("runc")):
         pytest.skip("containerd is not installed")
     if kind == "cri" and not Path("/usr/lib/cni/loopback").exists():
         pytest.skip("the plugins of CNI are not installed")
-
-
-def _file_type() -> bytes:
-    found = subprocess.run(["ldd", str(BUSYBOX)], check=False, capture_output=True)
-    return b"statically linked" if found.returncode else b""
 
 
 def _layer() -> bytes:
