@@ -4,7 +4,7 @@ async for kind, data in wire.events(): …      what the client sends
 await wire.send(1, b"…")                      output; 2: errors
 await wire.end(status)                        how it ended; then the connection is closed
 
-The channels of a WebSocket are in `apiserver/streams/channels`.
+The channels of a WebSocket are in `kvstack/component/streams/channels`.
 """
 
 import asyncio
