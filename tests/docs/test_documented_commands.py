@@ -11,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -27,6 +26,7 @@ from tests.docs.pages import ROOT, Documented, commands, pages, spans
 from tests.support.documented import texts
 from tests.support.network.ports import free_ports
 from tests.support.servers import ETCDCTL
+from tests.support.waiting import wait_for
 
 WAIT_S: Final = 60.0
 PLAYED: Final = (
@@ -201,29 +201,28 @@ def _with(text: str, ports: dict[str, str]) -> str:
 
 def _type(text: str, directory: Path, environment: dict[str, str]) -> None:
     """Run a command as in a shell, again until it succeeds if that changes nothing."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
+    error = ""
+
+    def succeeds() -> bool:
+        nonlocal error
         if any(each in text for each in ENDLESS):
-            said = _first_line(text, directory, environment)
-            if said and "rror" not in said:
-                return
-        else:
-            done = subprocess.run(
-                ["bash", "-c", text],
-                cwd=directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=WAIT_S,
-                check=False,
-            )
-            if done.returncode == 0:
-                return
-            said = done.stderr
-        assert not text.startswith(ONCE), f"{text}: {said}"
-        assert time.monotonic() < deadline, f"{text}: {said}"
-        time.sleep(0.2)
+            error = _first_line(text, directory, environment)
+            return bool(error) and "rror" not in error
+        done = subprocess.run(
+            ["bash", "-c", text],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        error = done.stderr
+        assert not (done.returncode and text.startswith(ONCE)), f"{text}: {error}"
+        return done.returncode == 0
+
+    wait_for(succeeds, lambda: f"{text}: {error}", WAIT_S, every_s=0.2)
 
 
 def _first_line(text: str, directory: Path, environment: dict[str, str]) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.skip_reasons import GAP, reasons
 from tests.support.skips import Allowed, is_allowed, is_known
+from tests.support.sources.skip_reasons import GAP, reasons
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "from tests.skip_budget import *\n"

@@ -29,6 +29,7 @@ from kvstack.agents.dns.sockets import open_pair
 from kvstack.component.net.resolv_conf import for_pods
 from tests.agents.dns.given import LOOPBACK, over_tcp, over_udp, serving
 from tests.support.list_log import ListLog
+from tests.support.waiting import eventually
 
 Answers = Callable[[Message], list[Message | bytes]]
 """What a server sends for a query: messages, or bytes as they are."""
@@ -134,11 +135,9 @@ def with_others(
             elsewhere(answers) as other,
             serving(settings_for(other.resolver, **more)) as (server, port),
         ):
-            async with asyncio.timeout(20):
-                forwarder = server.forwarder
-                assert forwarder is not None
-                while not (server.is_synced and other.asked and not forwarder._probes):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            forwarder = server.forwarder
+            assert forwarder is not None
+            await eventually(lambda: server.is_synced and other.asked and not forwarder._probes)
             other.asked.clear()
             other.wires.clear()
             other.senders.clear()
@@ -282,9 +281,7 @@ def test_who_waits_for_too_many_is_refused() -> None:
         held = [asyncio.create_task(ask(port, f"n{n}.example")) for n in range(3)]
         forwarder = server.forwarder
         assert forwarder is not None
-        async with asyncio.timeout(20):
-            while len(forwarder._asking) < 3:  # noqa: ASYNC110 - they are on their way
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(forwarder._asking) >= 3)
         with pytest.raises(NotResolvedError, match=r"127\.0\.0\.1 waits for 3 answers already"):
             await forwarder.resolve(Question(wire_name("n9.example"), 1), "127.0.0.1")
         assert (await ask(port, "n10.example")).rcode() == REFUSED

@@ -6,7 +6,7 @@ import datetime as dt
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -25,6 +25,7 @@ from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Se
 from tests.agents.kubelet.test_parts import HandClock
 from tests.agents.support.cluster import eventually
 from tests.support.list_log import ListLog
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -83,13 +84,12 @@ def serial(file: Path) -> int:
 
 async def approve(admin: Api, signer: str) -> None:
     """Approve the request for a signer, once it is there."""
-    for _ in range(300):
+
+    async def requests() -> list[dict[str, Any]]:
         listed = await admin.call("GET", CERTIFICATE_SIGNING_REQUESTS.path("", ""), None)
-        found = [each for each in listed["items"] if each["spec"]["signerName"] == signer]
-        if found:
-            break
-        await asyncio.sleep(0.02)
-    (request,) = found
+        return [each for each in listed["items"] if each["spec"]["signerName"] == signer]
+
+    (request,) = await answered(requests)
     condition = {"type": "Approved", "status": "True", "reason": "Test", "message": "by hand"}
     request.setdefault("status", {})["conditions"] = [condition]
     name = request["metadata"]["name"]

@@ -43,6 +43,7 @@ from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.certs.certificates import new_authority
 from tests.agents.support.cluster import TestCluster, eventually, held
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.waiting import answered
 
 Object = dict[str, Any]
 
@@ -587,11 +588,13 @@ class Signer:
         return sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
 
     async def unanswered(self) -> Object:
-        while True:
+        async def first() -> Object | None:
             for each in await self.requests():
                 if not (each.get("status") or {}).get("conditions"):
                     return each
-            await asyncio.sleep(0.02)
+            return None
+
+        return await answered(first)
 
     async def sign(self, request: Object) -> None:
         stub = x509.load_der_x509_csr(base64.b64decode(request["spec"]["stubPKCS10Request"]))

@@ -21,6 +21,7 @@ from tests.agents.support.namespaces import has_namespaces
 from tests.support.csi.driver import Driver, registered
 from tests.support.csi.sidecars import sidecars
 from tests.support.servers import free_ports
+from tests.support.waiting import answered
 
 if TYPE_CHECKING:
     import subprocess
@@ -90,12 +91,15 @@ class User:
 
     async def sees(self, condition: Callable[[str], bool], *arguments: str) -> str:
         """Return what a command prints, once it is as expected."""
-        async with asyncio.timeout(90):
-            while True:
-                with contextlib.suppress(AssertionError):  # what is asked for is not there yet
-                    if condition(text := await self.does(*arguments)):
-                        return text
-                await asyncio.sleep(0.2)
+
+        async def printed() -> tuple[str] | None:
+            with contextlib.suppress(AssertionError):  # what is asked for is not there yet
+                if condition(text := await self.does(*arguments)):
+                    return (text,)
+            return None
+
+        (text,) = await answered(printed, within_s=90)
+        return text
 
 
 Story = Callable[[User, Driver], Awaitable[None]]

@@ -7,7 +7,6 @@ is killed leaves its containers running, and finds them again.
 import os
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.agents.topology.trouble import (
 )
 from tests.agents.topology.workload import Churn, Programs
 from tests.support.compose import COMPOSE, Service, Topology
+from tests.support.waiting import is_met
 
 pytestmark = [
     pytest.mark.e2e,
@@ -136,12 +136,7 @@ def mounts(directory: Path) -> list[str]:
 
 def wait_until(is_so: Callable[[], bool]) -> bool:
     """Wait until something is so; return whether it became so in time."""
-    deadline = time.monotonic() + SETTLE_S
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+    return is_met(is_so, SETTLE_S, every_s=0.2)
 
 
 def play(

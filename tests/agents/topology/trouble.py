@@ -12,6 +12,7 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import Cluster, connect, load
 from tests.agents.topology.workload import Churn, Programs
 from tests.support.compose import Topology, restarts
+from tests.support.waiting import answered
 
 SETTLE_S: Final = 180.0
 ALIASES: Final = {"api": "lb"}  # both API servers have this name
@@ -91,10 +92,11 @@ async def _trouble(kill: Callable[[str], object], names: list[str], churn: Churn
 
 
 async def _settled(churn: Churn) -> list[str]:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLE_S
-    while faults := await churn.faults():
-        if loop.time() > deadline:
-            return faults
-        await asyncio.sleep(0.2)
+    async def is_settled() -> bool:
+        return not await churn.faults()
+
+    try:
+        await answered(is_settled, within_s=SETTLE_S, every_s=0.2)
+    except AssertionError:
+        return await churn.faults()
     return []

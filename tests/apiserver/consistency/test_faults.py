@@ -22,6 +22,7 @@ from tests.apiserver.support.api_servers import ApiServer, SharedFiles, cluster,
 from tests.apiserver.support.requests import asked
 from tests.apiserver.support.store_links import StoreLinks, store_links
 from tests.support.servers import Server, ours, running, together
+from tests.support.waiting import is_met, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("apiserver-consistency")]
 
@@ -70,11 +71,8 @@ def settled(server: ApiServer, running: Sequence[Client]) -> dict[str, int]:
             client.join()
     final = values_of(asked(server, "GET", f"{MAPS}?labelSelector={LABEL}")["items"])
     watchers = [client for client in running if isinstance(client, Watcher)]
-    deadline = time.monotonic() + SETTLED_S
-    while any(watcher.values != final for watcher in watchers):
-        if time.monotonic() > deadline:
-            break  # told by the checker
-        time.sleep(0.05)
+    # If not in time, the checker says so.
+    is_met(lambda: all(watcher.values == final for watcher in watchers), SETTLED_S)
     return final
 
 
@@ -133,10 +131,7 @@ def play(servers: Sequence[ApiServer], faults: Sequence[Fault], seed: int, count
             dice.choice(faults)(dice)
         for server in servers:
             server.wait_ready()
-        deadline = time.monotonic() + SETTLED_S
-        while len(history.writes) <= LEAST_WRITES:
-            assert time.monotonic() < deadline, "hardly anything can be written"
-            time.sleep(CALM_S)
+        wait_for(lambda: len(history.writes) > LEAST_WRITES, "writes go on", SETTLED_S)
         final = settled(servers[0], running)
     assert faults_of(history, final) == []
     return history

@@ -5,7 +5,6 @@ import socket
 import ssl
 import stat
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from kvstore.transport import native
 from tests.support.servers import Server, etcd, etcdctl, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -36,11 +36,10 @@ def wait_tls(server: Server) -> bytes:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    deadline = time.monotonic() + WAIT_S
-    while True:
+
+    def certificate() -> bytes:
         assert server.process is not None
         assert server.process.poll() is None, server.log()
-        assert time.monotonic() < deadline, server.log()
         try:
             with (
                 socket.create_connection(("127.0.0.1", server.client_port), 1.0) as plain,
@@ -48,7 +47,9 @@ def wait_tls(server: Server) -> bytes:
             ):
                 return secured.getpeercert(binary_form=True) or b""
         except OSError:
-            time.sleep(0.05)
+            return b""
+
+    return wait_for(certificate, server.log, WAIT_S)
 
 
 def put_and_get(server: Server, *flags: str) -> None:

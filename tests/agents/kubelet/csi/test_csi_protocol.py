@@ -27,6 +27,7 @@ from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.csi.driver import Driver, registered, registrar, running, serving
+from tests.support.waiting import answered
 
 Object = dict[str, Any]
 NAME = "d.io"
@@ -87,11 +88,14 @@ class Scene:
         self, volume: csi_volume.Volume, pod: Object = POD, group: Group = NO_GROUP
     ) -> str:
         """Return where a pod has a volume, however often it is to be asked for."""
-        while True:
+
+        async def path() -> str:
             try:
                 return await self.csi.volumes.have(pod, "v", volume, group)
             except PendingError:
-                await asyncio.sleep(0.02)
+                return ""
+
+        return await answered(path)
 
     async def release(self, uid: str = "u-1") -> None:
         await eventually(lambda: self.csi.volumes.release(uid))
@@ -445,12 +449,12 @@ def test_a_driver_registers_and_tells_of_its_node(short_directory: Path) -> None
                 assert [each.plugin_registered for each in beside.told] == [True]
             store = scene.cluster.informers.of(CSI_NODES).store
             await eventually(lambda: not drivers(store))
-            async with asyncio.timeout(60):  # the node is written after its CSINode
-                while True:
-                    node = await scene.cluster.admin.get(NODES, "", "node-a")
-                    if not node["metadata"].get("annotations"):
-                        break
-                    await asyncio.sleep(0.05)
+
+            async def node_without() -> Object | None:  # it is written after its CSINode
+                node = await scene.cluster.admin.get(NODES, "", "node-a")
+                return None if node["metadata"].get("annotations") else node
+
+            node = await answered(node_without)
             assert node["metadata"]["labels"]["topology.d.example.com/shelf"] == "a"
 
             # The same socket, with another node id and another topology than before.

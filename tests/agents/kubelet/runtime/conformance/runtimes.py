@@ -31,6 +31,7 @@ from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.component.errors import ConfigError
 from tests.support.list_log import ListLog
 from tests.support.programs import is_static
+from tests.support.waiting import answered
 
 HOLLOW = "hollow"
 IMAGE = "localhost/busybox:1"
@@ -177,12 +178,7 @@ async def opened(
     socket = await _containerd(directory)
     options = CriOptions(f"unix://{socket}", directory, directory / "logs")
     engine = CriRuntime(options, SystemClock(), ListLog(), lambda _uid: None)
-    for _ in range(100):
-        try:
-            await engine.open()
-            break
-        except ConfigError:
-            await asyncio.sleep(0.1)
+    await answered(lambda: is_open(engine))
     try:
         yield engine
     finally:
@@ -217,17 +213,26 @@ def _run_engine(config: Path, log_file: Path) -> subprocess.Popen[bytes]:
 
 async def _import(socket: Path, archive: Path) -> None:
     """Give an image to containerd, once it answers."""
-    for _ in range(200):
+
+    async def is_taken() -> bool:
         importing = await asyncio.create_subprocess_exec(
             *("ctr", "-a", str(socket), "-n", "k8s.io", "images", "import"),
             *("--snapshotter", "native", str(archive)),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        if await importing.wait() == 0:
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail("containerd takes no image")
+        return await importing.wait() == 0
+
+    await answered(is_taken)
+
+
+async def is_open(engine: CriRuntime) -> bool:
+    """Whether an engine answers already."""
+    try:
+        await engine.open()
+    except ConfigError:
+        return False
+    return True
 
 
 def close(directory: Path) -> None:

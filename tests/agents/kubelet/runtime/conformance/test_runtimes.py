@@ -44,6 +44,7 @@ from tests.agents.kubelet.runtime.conformance.runtimes import (
     require,
 )
 from tests.agents.support.cluster import eventually
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -512,11 +513,7 @@ def test_limits_and_use(kind_and_root: tuple[str, Path]) -> None:
             usage = await world.runtime.usage()
             return any(each.container.id == busy.id and each.cpu_ns > 0 for each in usage)
 
-        for _ in range(200):
-            if await used():
-                break
-            await asyncio.sleep(0.05)
-        assert await used()
+        await answered(used)
 
     run(kind_and_root, story)
 
@@ -649,18 +646,18 @@ async def said(runtime: Runtime, uid: str, port: int) -> bytes:
 
 async def heard(connect: Callable[[], Coroutine[Any, Any, Streams]]) -> bytes:
     """Return what a port says once it listens, which ANSWER does not between two answers."""
-    for _ in range(1000):
+
+    async def answer() -> bytes:
         try:
             reader, writer = await connect()
         except (ConnectError, OSError):
-            await asyncio.sleep(0.05)
-            continue
+            return b""
         try:
-            if found := await reader.read():
-                return found
+            return await reader.read()
         finally:
             writer.close()
-    raise AssertionError("nothing listens")
+
+    return await answered(answer)
 
 
 async def is_refused(runtime: Runtime, uid: str, port: int) -> bool:

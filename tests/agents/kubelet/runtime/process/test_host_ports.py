@@ -1,7 +1,6 @@
 """Ports of the node where no program writes rules: listeners of the node pass them on to pods."""
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
 from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, opened, own_uid
 from tests.support.network.ports import free_ports
 from tests.support.programs import path_of
-from tests.support.waiting import eventually
+from tests.support.waiting import answered, eventually
 
 LOOPBACK, POD = "127.0.0.1", "127.0.0.2"
 ANSWER = "while :; do echo pod | nc -l -p 8080; done"
@@ -136,12 +135,13 @@ def test_a_pod_of_a_machine_without_these_programs(
     sandbox = Sandbox(uid, "web", "ns", "web", logs, ports=[port])
 
     async def answers() -> None:
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(OSError):
-                    if await said(host) == b"pod\n":
-                        return
-                await asyncio.sleep(0.05)
+        async def is_heard() -> bool:
+            try:
+                return await said(host) == b"pod\n"
+            except OSError:
+                return False
+
+        await answered(is_heard)
 
     async def start(runtime: Runtime) -> None:
         await runtime.make_sandbox(sandbox)

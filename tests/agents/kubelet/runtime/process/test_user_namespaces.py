@@ -1,6 +1,5 @@
 """`hostUsers: false` for any image: root of the pod has its files, and nothing of the machine."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from tests.agents.kubelet.runtime.process.test_host_image import (
     run,
 )
 from tests.agents.support.cluster import eventually
+from tests.support.waiting import answered
 
 __all__ = ["directory"]
 
@@ -129,20 +129,16 @@ def test_root_has_its_power_over_the_network_of_its_pod(directory: Path) -> None
         await eventually(lambda: container.log.exists() and "1400" in log(container))
 
         async def asked() -> bytes:
-            reader, writer = await place.runtime.connect(sandbox.uid, 80)
+            try:
+                reader, writer = await place.runtime.connect(sandbox.uid, 80)
+            except (ConnectError, OSError):
+                return b""  # it does not listen yet
             try:
                 return await reader.read()
             finally:
                 writer.close()
 
-        found = b""
-        for _ in range(100):
-            try:
-                found = await asked()
-                break
-            except (ConnectError, OSError):
-                await asyncio.sleep(0.05)  # it does not listen yet
-        assert found == b"hello\n"
+        assert await answered(asked) == b"hello\n"
 
     run(directory, story, network=AUTOMATIC)
 
