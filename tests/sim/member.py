@@ -496,7 +496,7 @@ class Member:
             self.number, parts.state.membership.members, checker.roster.states[mark.roster]
         )
 
-    def _compare_auth(self, wanted: AuthState) -> None:
+    def _compare_auth(self, expected: AuthState) -> None:
         auth = self.parts.state.auth
         users = {name: auth.user(name) for name in auth.user_names()}
         roles = {name: auth.role(name) for name in auth.role_names()}
@@ -519,4 +519,4 @@ class Member:
                 if each is not None
             },
         )
-        demand(found == wanted, self.name, "auth", found, "instead of", wanted)
+        demand(found == expected, self.name, "auth", found, "instead of", expected)

@@ -236,9 +236,9 @@ class OffloadedTasks(Generic[H]):
         while self._due and self._due[0][0] <= self._network.now_ns:
             heapq.heappop(self._due)[2]()
 
-    def _later(self, by_ns: int, act: Callable[[], None]) -> None:
+    def _later(self, by_ns: int, operation: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, act))
+        heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, operation))
 
     def run(self, member: Host, task: OffloadedTask) -> None:
         """Run a task of a member; it ends with an answer or a timeout, unless the member ends."""
@@ -331,7 +331,7 @@ class JoinQuestions:
         return False
 
 
-def compare_members(member: int, found: Mapping[int, Any], wanted: Mapping[int, Any]) -> None:
+def compare_members(member: int, found: Mapping[int, Any], expected: Mapping[int, Any]) -> None:
     """Compare a member's list of members with the roster's."""
     told = {each: (tuple(who.peer_urls), who.is_learner, who.name) for each, who in found.items()}
-    demand(told == {each: tuple(who) for each, who in wanted.items()}, member, told, wanted)
+    demand(told == {each: tuple(who) for each, who in expected.items()}, member, told, expected)

@@ -101,7 +101,7 @@ def responder(options: Options | None = None) -> Responder:
     return found
 
 
-def asked(found: Responder, name: str, kind: str = "A", **more: Any) -> Message:
+def answer_to(found: Responder, name: str, kind: str = "A", **more: Any) -> Message:
     """Return the answer of a query that needs nobody else."""
     query = make_query(name, kind, **more)
     answer = found.at_once(query.to_wire())

@@ -104,7 +104,7 @@ def test_metrics_of_objects_are_sums_of_their_series() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("d/services/none/total", 'services "none" not found'),
         ("e/services/web/total", 'services "web" not found'),
@@ -115,10 +115,10 @@ def test_metrics_of_objects_are_sums_of_their_series() -> None:
         ("d/pods/web/total", "could not find the metric total for pods"),
     ],
 )
-def test_what_there_is_not_is_reported(path: str, told: str) -> None:
+def test_what_there_is_not_is_reported(path: str, message: str) -> None:
     found = asyncio.run(served()).get(f"{CUSTOM}/{path}")
     assert (found["kind"], found["code"]) == ("Status", 404)
-    assert told in found["message"]
+    assert message in found["message"]
 
 
 def test_external_metrics_are_series() -> None:

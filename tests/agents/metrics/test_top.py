@@ -45,7 +45,7 @@ def kubectl(file: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def shown(read: Callable[[], tuple[int, str]], pattern: str) -> str:
+def printed(read: Callable[[], tuple[int, str]], pattern: str) -> str:
     text = ""
 
     def is_shown() -> bool:
@@ -79,10 +79,10 @@ def test_of_hollow_nodes(tmp_path: Path) -> None:
         code, text = kubectl(file, "run", "busy", "--image=nginx", *loads)
         assert code == 0, text
         containers = words("kubectl top pods --containers")
-        shown(lambda: kubectl(file, *containers), r"^busy +busy +250m +100Mi")
+        printed(lambda: kubectl(file, *containers), r"^busy +busy +250m +100Mi")
         assert delay_s(file) <= SHOWN_S
         nodes = words("kubectl top nodes")
-        text = shown(lambda: kubectl(file, *nodes), r"^hollow-2 +1[01]m +0% +128Mi +1%")
+        text = printed(lambda: kubectl(file, *nodes), r"^hollow-2 +1[01]m +0% +128Mi +1%")
         assert re.search(r"^hollow-1 +\d+m +\d% +\d+Mi +\d%", text, re.MULTILINE)
         _, text = kubectl(file, "top", "pods", "-l", "run=other")
         assert "No resources found" in text
@@ -92,7 +92,7 @@ def test_of_hollow_nodes(tmp_path: Path) -> None:
         viewer = ("create", "rolebinding", "views", "--clusterrole=view", "--user=somebody")
         code, text = kubectl(file, *viewer)
         assert code == 0, text
-        shown(lambda: kubectl(file, "top", "pods", "--as=somebody"), r"^busy +250m +100Mi")
+        printed(lambda: kubectl(file, "top", "pods", "--as=somebody"), r"^busy +250m +100Mi")
         _, text = kubectl(file, "top", "pods", "-A", "--as=somebody")
         assert "at the cluster scope" in text
         code, text = kubectl(file, *words("kubectl get podmetrics"))
@@ -130,12 +130,12 @@ def test_of_processes(tmp_path: Path) -> None:
         command = ("--image=host:latest", "--command", "--", "sh", "-c", script)
         code, text = kubectl(file, "run", "busy", *command)
         assert code == 0, text
-        found = shown(
+        found = printed(
             lambda: kubectl(file, "top", "pods", "--containers"), r"^busy +busy +\d+m +\d+Mi"
         )
         assert delay_s(file) <= SHOWN_S
         cores = re.search(r"^busy +busy +(\d+)m", found, re.MULTILINE)
         assert cores is not None
         assert int(cores[1]) > 10, "a loop takes its share of a core, on a busy machine little"
-        shown(lambda: kubectl(file, "top", "nodes"), r"^\S+ +\d+m +\d+% +\d+Mi +\d+%")
+        printed(lambda: kubectl(file, "top", "nodes"), r"^\S+ +\d+m +\d+% +\d+Mi +\d+%")
         kubectl(file, "delete", "pod", "busy", "--grace-period=1")

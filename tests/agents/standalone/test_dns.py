@@ -167,7 +167,7 @@ def test_a_service_of_somebody_else_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "wanted"),
+    ("flags", "expected"),
     [
         ((), ("10.96.0.10",)),
         (("--without=dns",), ()),
@@ -177,7 +177,7 @@ def test_a_service_of_somebody_else_is_kept(tmp_path: Path) -> None:
         (("--dns-autopath=true",), ("10.96.0.10",)),
     ],
 )
-def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], expected: tuple[str, ...]) -> None:
     own, _ = split_own([f"--data-dir={tmp_path}", *flags])
     options = stack_options(own, CommandLine(TABLE))
     log = ListLog()
@@ -185,7 +185,7 @@ def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str
     pki.ensure()
     found = agent_options(own, (), (ip_network("10.96.0.0/16"),))
     assert found.node is not None
-    assert tuple(found.node.cluster_dns) == wanted
+    assert tuple(found.node.cluster_dns) == expected
     assert (found.dns is None) is ("dns" in own.without)
     assert agent_options(own).dns is None
     if found.dns is not None:
@@ -239,7 +239,7 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
             return done.stdout
 
-        async def found() -> Any:
+        async def own_slice() -> Any:
             def look() -> Any:
                 some = json.loads(kubectl("get", "endpointslices", "-n=kube-system", "-o=json"))
                 ours = [e for e in some["items"] if is_ours(e)]
@@ -247,7 +247,7 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
 
             return await eventually(look, every_s=0.3)
 
-        own = asyncio.run(found())
+        own = asyncio.run(own_slice())
         address, port = own["endpoints"][0]["addresses"][0], own["ports"][0]["port"]
         container = {
             "name": "c", "image": "host:latest", "command": ["/usr/bin/python3", "-c", _ASKS],

@@ -61,7 +61,7 @@ def url(address: str) -> str:
     return f"http://[{address}]/" if ":" in address else f"http://{address}/"
 
 
-def asked(here: Cluster, *addresses: str) -> list[str]:
+def statuses(here: Cluster, *addresses: str) -> list[str]:
     return here.python("client", ASK, *map(url, addresses)).split()
 
 
@@ -93,7 +93,7 @@ def test_both_families(tmp_path: Path) -> None:
         both = serve(here, "both", "RequireDualStack")
         assert [":" in each for each in (*one, *six, *both)] == [False, True, False, True]
         every = [*one, *six, *both]
-        eventually(lambda: asked(here, *every) == ["200"] * 4)
+        eventually(lambda: statuses(here, *every) == ["200"] * 4)
         assert all(here.status(url(each)) == 200 for each in every)  # from the machine, too
         log = here.kubectl("logs", "web")
         client = get(here, "pod", "client")["status"]["podIPs"]
@@ -118,7 +118,7 @@ def test_both_families(tmp_path: Path) -> None:
             )
             here.kubectl("apply", "-f", str(here.home / "policy.json"))
             wanted = ["200"] * 2 if allowed else ["URLError"] * 2
-            eventually(lambda: asked(here, *both) == wanted)  # noqa: B023 - called at once
+            eventually(lambda: statuses(here, *both) == wanted)  # noqa: B023 - called at once
 
 
 def test_ipv6_alone(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_ipv6_alone(tmp_path: Path) -> None:
         assert node["status"]["addresses"][0]["address"] == "fd00:ca::1"
         assert [":" in each["ip"] for each in web["status"]["podIPs"]] == [True]
         (ip,) = serve(here, "one", "PreferDualStack")
-        eventually(lambda: asked(here, ip) == ["200"])
+        eventually(lambda: statuses(here, ip) == ["200"])
         found = here.python("client", RESOLVE, "one").split()
         assert found == [ip, "one.default.svc.cluster.local"]
         environment = here.kubectl("exec", "client", "--", "env").split()

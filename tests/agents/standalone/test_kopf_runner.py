@@ -133,7 +133,7 @@ def test_handlers_and_admission(kvstack_fork: BackgroundCluster, name: str, tmp_
         with pytest.raises(OSError, match="400"):
             call(kvstack_fork, "POST", GREETINGS, greeting(name, "nobody"))
         call(kvstack_fork, "POST", GREETINGS, greeting(name, "all"))
-        until(kvstack_fork, f"{GREETINGS}/{name}", lambda found: said(found) == "hello all")
+        until(kvstack_fork, f"{GREETINGS}/{name}", lambda found: greeting_of(found) == "hello all")
     assert runner.exit_code == 0, runner.output
 
 
@@ -141,6 +141,6 @@ def is_set_up(configuration: Any) -> bool:
     return bool(configuration.get("webhooks"))
 
 
-def said(found: Any) -> str | None:
+def greeting_of(found: Any) -> str | None:
     value: str | None = found.get("status", {}).get("said")
     return value

@@ -56,7 +56,7 @@ _ACCOUNT_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system
 _AUTHENTICATED = "system:authenticated"
 
 
-def held(store: ObjectStore, key: str) -> Object:
+def stored_object(store: ObjectStore, key: str) -> Object:
     """Return an object that is in a store."""
     obj = store.get(key)
     assert obj is not None, f"{key} is not there"

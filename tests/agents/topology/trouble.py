@@ -33,7 +33,7 @@ def faults_after(
     cluster: Cluster,
     kill: Callable[[str], object],
     names: list[str],
-    chance: random.Random,
+    rng: random.Random,
     *,
     programs: Programs | None = None,
     restore: Callable[[], object] = lambda: None,
@@ -47,7 +47,7 @@ def faults_after(
 
     async def body() -> list[str]:
         api = Api(connect(cluster), Options(timeout_s=5.0))
-        churn = Churn(api, chance, programs)
+        churn = Churn(api, rng, programs)
         try:
             await _trouble(kill, names, churn)
             await asyncio.to_thread(restore)
@@ -62,13 +62,13 @@ def faults_after(
     return asyncio.run(body())
 
 
-def one_of_each(names: list[str], chance: random.Random) -> list[str]:
+def one_of_each(names: list[str], rng: random.Random) -> list[str]:
     """Choose one service of each kind, in any order."""
     kinds = {name.rstrip("0123456789") for name in names}
     chosen = [
-        chance.choice([name for name in names if name.startswith(kind)]) for kind in sorted(kinds)
+        rng.choice([name for name in names if name.startswith(kind)]) for kind in sorted(kinds)
     ]
-    return chance.sample(chosen, len(chosen))
+    return rng.sample(chosen, len(chosen))
 
 
 def lasting(topology: Topology) -> list[str]:

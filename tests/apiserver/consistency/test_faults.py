@@ -79,13 +79,13 @@ def settled(server: ApiServer, running: Sequence[Client]) -> dict[str, int]:
 def faults_of_servers(servers: Sequence[ApiServer]) -> list[Fault]:
     """What may happen to an API server."""
 
-    def kill(dice: random.Random) -> None:
-        server = dice.choice(servers)
+    def kill(rng: random.Random) -> None:
+        server = rng.choice(servers)
         server.kill()
         server.start()
 
-    def pause(dice: random.Random) -> None:
-        server = dice.choice(servers)
+    def pause(rng: random.Random) -> None:
+        server = rng.choice(servers)
         server.pause()
         time.sleep(PAUSE_S)
         server.go_on()
@@ -96,8 +96,8 @@ def faults_of_servers(servers: Sequence[ApiServer]) -> list[Fault]:
 def faults_of_stores(stores: Sequence[Server]) -> list[Fault]:
     """What may happen to a member of the store."""
 
-    def kill(dice: random.Random) -> None:
-        store = dice.choice(stores)
+    def kill(rng: random.Random) -> None:
+        store = rng.choice(stores)
         store.kill()
         store.start()
 
@@ -107,16 +107,16 @@ def faults_of_stores(stores: Sequence[Server]) -> list[Fault]:
 def faults_of_links(links: StoreLinks, count: int) -> list[Fault]:
     """What may happen between an API server and its store."""
 
-    def partition(dice: random.Random) -> None:
-        number = dice.randrange(count)
+    def partition(rng: random.Random) -> None:
+        number = rng.randrange(count)
         links.stall(number)
         time.sleep(PARTITION_S)
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             links.cut(number)
         links.flow(number)
 
-    def cut(dice: random.Random) -> None:
-        links.cut(dice.randrange(count))
+    def cut(rng: random.Random) -> None:
+        links.cut(rng.randrange(count))
 
     return [partition, cut]
 

@@ -59,7 +59,7 @@ def context_of(**members: Any) -> Context:
     return Context(**(given | members))
 
 
-def made(strategy: Strategy, obj: Obj, **members: Any) -> Obj:
+def prepared_object(strategy: Strategy, obj: Obj, **members: Any) -> Obj:
     """Return a new object with its defaults, prepared."""
     new = deepcopy(obj)
     strategy.default(new)
@@ -78,7 +78,7 @@ def changed(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> Obj:
 
 def refusals(strategy: Strategy, obj: Obj, **members: Any) -> list[str]:
     """Return the errors of making an object, as the message has them."""
-    new = made(strategy, obj, **members)
+    new = prepared_object(strategy, obj, **members)
     return [str(each) for each in strategy.validate(new, context_of(**members))]
 
 
@@ -92,7 +92,7 @@ def change_refusals(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> l
 
 def warnings_of(strategy: Strategy, obj: Obj, **members: Any) -> list[str]:
     """Return the warnings of making an object."""
-    new = made(strategy, obj, **members)
+    new = prepared_object(strategy, obj, **members)
     return strategy.warnings(new, context_of(**members))
 
 

@@ -150,11 +150,11 @@ Operations = Mapping[tuple[str, str, str], Act]
 class Replay:
     """The steps of one scenario, one after the other."""
 
-    def __init__(self, acts: Operations | None = None) -> None:
+    def __init__(self, operations: Operations | None = None) -> None:
         """Know no objects; `acts` answer what is no plain write of an object or of a part of it."""
         self._stored: dict[Key, Obj] = {}
         self._changed: set[Key] = set()
-        self._acts = acts or {}
+        self._operations = operations or {}
 
     def play(self, step: Mapping[str, Any]) -> Result:
         """Return how the answer of the hooks compares with the recorded one."""
@@ -166,7 +166,7 @@ class Replay:
         return result
 
     def _play(self, target: Target, step: Mapping[str, Any]) -> Result:
-        act = self._acts.get((target.row.group, target.row.name, target.subresource))
+        act = self._operations.get((target.row.group, target.row.name, target.subresource))
         strategy = strategy_of(target.row.group, target.row.name)
         if act is None and target.subresource and strategy is not None:
             strategy = strategy.subresources.get(target.subresource)
@@ -225,13 +225,13 @@ class Replay:
 
 
 def replay_all(
-    names: Iterable[str], acts: Operations | None = None
+    names: Iterable[str], operations: Operations | None = None
 ) -> tuple[Counter[str], list[str]]:
     """Return how often each outcome came, and the differences, each with its scenario."""
     counts: Counter[str] = Counter()
     differences: list[str] = []
     for scenario in (each for name in names for each in recorded(name)):
-        replay = Replay(acts)
+        replay = Replay(operations)
         for position, step in enumerate(scenario["steps"]):
             result = replay.play(step)
             counts[result.outcome] += 1
@@ -265,9 +265,9 @@ def _lacks_version(request: Request) -> bool:
     return not request.step["body"].get("metadata", {}).get("resourceVersion")
 
 
-def _refusals(act: Act, request: Request) -> Reply | None:
+def _refusals(operation: Act, request: Request) -> Reply | None:
     try:
-        return act(request)
+        return operation(request)
     except ApiError as error:
         return Reply(error.code, error.status, [])
     except DecodeError as error:

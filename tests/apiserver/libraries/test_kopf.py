@@ -59,14 +59,16 @@ def secrets_of(server: ApiServer, namespace: str) -> dict[str, str]:
     }
 
 
-def expect(server: ApiServer, namespace: str, wanted: dict[str, str], log: Path) -> None:
+def expect(server: ApiServer, namespace: str, expected: dict[str, str], log: Path) -> None:
     """Wait until the operator has made what it should."""
 
-    def found() -> dict[str, str]:
+    def secrets() -> dict[str, str]:
         return secrets_of(server, namespace)
 
     wait_for(
-        lambda: found() == wanted, lambda: (found(), wanted, log.read_text()[-4000:]), TIMEOUT_S
+        lambda: secrets() == expected,
+        lambda: (secrets(), expected, log.read_text()[-4000:]),
+        TIMEOUT_S,
     )
 
 

@@ -28,7 +28,7 @@ from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support import pausing
-from tests.support.models.row_history import Seen, held, now_s, rows, trouble
+from tests.support.models.row_history import Seen, held_of, now_s, rows, trouble
 from tests.support.proxies import ETCDS, OURS, Proxy, proxy
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, ours, running
@@ -474,15 +474,15 @@ class Worker(threading.Thread):
                 wrote, looked = (other, key) if done.succeeded else (key, other)
                 found = done.responses[1].response_range.kvs
                 saw(wrote, wrote=done.header.revision)
-                saw(looked, held=held(found[0] if found else None))
+                saw(looked, held=held_of(found[0] if found else None))
             case 5:
                 txn = pb.TxnRequest(success=[reading(key), reading(other)])
                 done = client.call(rpc.TXN, txn)
                 for each, its in zip((key, other), done.responses, strict=True):
                     found = its.response_range.kvs
-                    saw(each, held=held(found[0] if found else None))
+                    saw(each, held=held_of(found[0] if found else None))
             case _:
-                saw(key, held=held(row(client, key)))
+                saw(key, held=held_of(row(client, key)))
 
 
 def test_many_clients_of_both_see_one_order(stage: Stage) -> None:
@@ -499,7 +499,7 @@ def test_many_clients_of_both_see_one_order(stage: Stage) -> None:
         while any(each.is_alive() for each in workers):
             for key in KEYS:
                 began_s = now_s()
-                found = held(row(direct, key))
+                found = held_of(row(direct, key))
                 seen.append(Seen(key, began_s, now_s(), "direct", held=found))
             time.sleep(0.005)
         for each in workers:

@@ -97,13 +97,15 @@ def knock(port: int, trusted: str | None, pair: Pair) -> None:
         pass  # which of the two sides sees what first is the kernel's affair
 
 
-@pytest.mark.parametrize("place", ["client", "metrics", "peer"])
-def test_every_reason_is_logged(place: str, tls_server: tuple[Server, int, Path]) -> None:
+@pytest.mark.parametrize("location", ["client", "metrics", "peer"])
+def test_every_reason_is_logged(location: str, tls_server: tuple[Server, int, Path]) -> None:
     server, metrics_port, directory = tls_server
-    if place == "client" and not native.is_available():
+    if location == "client" and not native.is_available():
         pytest.skip("grpcio says nothing of handshakes; the native transport was not built")
-    port = {"client": server.client_port, "metrics": metrics_port, "peer": server.peer_port}[place]
-    message = PEER if place == "peer" else CLIENT
+    port = {"client": server.client_port, "metrics": metrics_port, "peer": server.peer_port}[
+        location
+    ]
+    message = PEER if location == "peer" else CLIENT
     before = len([record for record in server.log_records() if record["msg"] == message])
     ca, files = str(directory / "ca.pem"), str(directory)
     knock(port, None, None)

@@ -77,7 +77,7 @@ def shape(certificate: x509.Certificate, key_file: Path) -> dict[str, object]:
     }
 
 
-def made(server: Server, side: str) -> dict[str, object]:
+def issued(server: Server, side: str) -> dict[str, object]:
     directory = server.data_dir / "fixtures" / side
     certificate = x509.load_pem_x509_certificate((directory / "cert.pem").read_bytes())
     return shape(certificate, directory / "key.pem")
@@ -96,7 +96,7 @@ def test_made_certificates_are_etcds_own(tmp_path: Path) -> None:
         assert first == ssl.PEM_cert_to_DER_cert((fixtures / "client" / "cert.pem").read_text())
         put_and_get(here, f"--cacert={fixtures}/client/cert.pem")
     for side in ("client", "peer"):
-        assert made(here, side) == made(theirs, side)
+        assert issued(here, side) == issued(theirs, side)
     extensions = x509.load_der_x509_certificate(first).extensions
     assert [(each.oid._name, each.critical) for each in extensions] == [  # as of etcd 3.7
         ("keyUsage", True),

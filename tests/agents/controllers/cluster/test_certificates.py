@@ -277,7 +277,7 @@ def test_what_is_not_approved_or_has_ended_is_not_signed(status: Object) -> None
 
 
 @pytest.mark.parametrize(
-    ("wanted_s", "most_s", "lasts_s"),
+    ("expected_s", "most_s", "lasts_s"),
     [
         (None, 7200.0, 7200),
         (10000, 7200.0, 7200),
@@ -287,10 +287,10 @@ def test_what_is_not_approved_or_has_ended_is_not_signed(status: Object) -> None
         (200000, 300000.0, 86400),
     ],
 )
-def test_how_long_a_certificate_lasts(wanted_s: int | None, most_s: float, lasts_s: int) -> None:
+def test_how_long_a_certificate_lasts(expected_s: int | None, most_s: float, lasts_s: int) -> None:
     """A long one is dated back, and ends with its authority at the latest."""
     obj = request(conditions=APPROVED)
-    obj["spec"]["expirationSeconds"] = wanted_s
+    obj["spec"]["expirationSeconds"] = expected_s
     controller = Signer({KUBELET_CLIENT: authority()}, most_s)
     view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
     [written], _ = drive(controller.reconcile("r", view, NOW_S))

@@ -60,7 +60,7 @@ def test_containers_of_an_engine_have_volumes(engine: Path) -> None:
         await admin.create(PODS, "default", of_engine(with_device("two", "disk")))
         two = await reach(scene.cluster, "two", "Succeeded")
         assert log_of(scene.node, two) == "from the disk\nblock special file\n0\n"
-        await eventually(lambda: len(scene.driver.asked("NodeUnstageVolume")) == 2)
+        await eventually(lambda: len(scene.driver.requests("NodeUnstageVolume")) == 2)
 
     with loop_device(engine) as device:
         tell(

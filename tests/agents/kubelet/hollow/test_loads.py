@@ -49,7 +49,7 @@ def test_what_is_used_between_two_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("much", "hollow/cpu: 'much'"),
         ("-1", "hollow/cpu: '-1': an amount from 0"),
@@ -59,8 +59,8 @@ def test_what_is_used_between_two_times() -> None:
         (",".join(f"{each}s=1" for each in range(101)), "has 101 steps, more than 100"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_wrong_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         cpu(text)
     assert loads.STEPS_MAX == 100
 

@@ -64,7 +64,7 @@ NEVER: dict[str, Any] = {"restartPolicy": "Never"}
 
 
 @pytest.mark.parametrize(
-    ("obj", "running_s", "told", "step"),
+    ("obj", "running_s", "expected", "step"),
     [
         (pod(), None, None, pods.Start()),
         (running(pod()), 1.0, True, None),
@@ -89,10 +89,10 @@ NEVER: dict[str, Any] = {"restartPolicy": "Never"}
     ],
 )
 def test_the_next_step(
-    obj: dict[str, Any], running_s: float | None, told: object, step: pods.Step
+    obj: dict[str, Any], running_s: float | None, expected: object, step: pods.Step
 ) -> None:
-    assert told is None or isinstance(told, bool)
-    found = pods.next_step(obj, running_s, written_ready=told)
+    assert expected is None or isinstance(expected, bool)
+    found = pods.next_step(obj, running_s, written_ready=expected)
     assert found == step
     assert type(found) is type(step)
 

@@ -26,7 +26,7 @@ READY = condition("Ready", "True", BEFORE)
 
 
 @pytest.mark.parametrize(
-    ("conditions", "new", "in_place", "moved"),
+    ("conditions", "new", "expected", "moved"),
     [
         (None, condition("Ready", "True", NOW), [condition("Ready", "True", NOW)], None),
         ([], condition("Ready", "True", NOW), [condition("Ready", "True", NOW)], None),
@@ -57,12 +57,12 @@ READY = condition("Ready", "True", BEFORE)
 def test_what_is_set(
     conditions: list[dict[str, Any]] | None,
     new: dict[str, Any],
-    in_place: list[dict[str, Any]],
+    expected: list[dict[str, Any]],
     moved: list[dict[str, Any]] | None,
 ) -> None:
     given = None if conditions is None else list(conditions)
-    assert set_condition(conditions, new) == in_place
-    assert with_condition(conditions, new) == (in_place if moved is None else moved)
+    assert set_condition(conditions, new) == expected
+    assert with_condition(conditions, new) == (expected if moved is None else moved)
     assert conditions == given  # neither changes what it was given
     assert new["lastTransitionTime"] == NOW
 

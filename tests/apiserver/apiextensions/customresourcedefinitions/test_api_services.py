@@ -6,7 +6,14 @@ import pytest
 
 from kvstack.apiserver.kinds.api_services import API_SERVICES
 from kvstack.apiserver.kinds.strategy import Obj
-from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 
 def api_service(**spec: Any) -> Obj:
@@ -20,10 +27,10 @@ SERVICE = {"namespace": "ns", "name": "s"}
 
 def test_local_ones_are_available() -> None:
     """At once; others when they were asked."""
-    (condition,) = made(API_SERVICES, api_service())["status"]["conditions"]
+    (condition,) = prepared_object(API_SERVICES, api_service())["status"]["conditions"]
     assert condition["lastTransitionTime"] == NOW
     assert (condition["status"], condition["reason"]) == ("True", "Local")
-    remote = made(API_SERVICES, api_service(service=SERVICE))
+    remote = prepared_object(API_SERVICES, api_service(service=SERVICE))
     assert remote["status"] == {}
     assert remote["spec"]["service"]["port"] == 443
 
@@ -72,7 +79,7 @@ def test_old_group() -> None:
 
 def test_status() -> None:
     """It changes nothing else."""
-    old = made(API_SERVICES, api_service())
+    old = prepared_object(API_SERVICES, api_service())
     new = {**api_service(versionPriority=5), "status": {"conditions": [{"status": "x"}]}}
     new["metadata"]["labels"] = {"a": "b"}
     status = API_SERVICES.subresources["status"]

@@ -382,18 +382,18 @@ def test_the_scale_is_where_the_definition_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"n": "2"}, ".spec.n accessor error: 2 is of the type string, expected int64"),
         ({"n": 2.5}, ".spec.n accessor error: 2.5 is of the type float64, expected int64"),
         ([1], ".spec.n accessor error: [1] is of the type []interface {}, expected map[string]i"),
     ],
 )
-def test_what_is_no_number_is_an_error(spec: object, told: str) -> None:
+def test_what_is_no_number_is_an_error(spec: object, message: str) -> None:
     scaling = scaling_of({"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"})
     with pytest.raises(ApiError) as raised:
         scaling.scale_of({"metadata": {"name": "x"}, "spec": spec})
-    assert raised.value.status["message"].startswith(told)
+    assert raised.value.status["message"].startswith(message)
     assert raised.value.code == 500
 
 

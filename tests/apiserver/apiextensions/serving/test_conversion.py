@@ -100,10 +100,10 @@ async def ask(
     return status, json.loads(answer) if answer.startswith(b"{") else answer
 
 
-async def until(world: World, server: ApiServer, path: str, wanted: int = 200) -> Any:
+async def until(world: World, server: ApiServer, path: str, expected: int = 200) -> Any:
     async def read() -> tuple[Any] | None:
         status, found = await ask(world, server, "GET", path)
-        return (found,) if status == wanted else None
+        return (found,) if status == expected else None
 
     return (await answered(read, within_s=WAIT_S))[0]
 

@@ -22,7 +22,14 @@ from tests.apiserver.kinds.certificates.keys import (
     request_of,
     text,
 )
-from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 PCRS = POD_CERTIFICATE_REQUESTS
 STATUS = PCRS.subresources["status"]
@@ -56,7 +63,7 @@ def signed(key: Any, signature: bytes) -> Obj:
 
 def test_defaults() -> None:
     """A day."""
-    assert made(PCRS, pod_request())["spec"]["maxExpirationSeconds"] == 86400
+    assert prepared_object(PCRS, pod_request())["spec"]["maxExpirationSeconds"] == 86400
 
 
 @pytest.mark.parametrize(

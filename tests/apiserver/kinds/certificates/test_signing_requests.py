@@ -8,7 +8,14 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kvstack.apiserver.kinds.certificates.signing_requests import SIGNING_REQUESTS
 from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.certificates.keys import EC, ED25519, certificate, request_of, text
-from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 REQUEST = text(request_of(EC, Encoding.PEM))
 APPROVAL = SIGNING_REQUESTS.subresources["approval"]
@@ -35,7 +42,7 @@ def test_who_asks() -> None:
     """The user of the request, whatever the object says; nothing is approved yet."""
     given = signing_request(username="root", groups=["a"], uid="1", extra={"a": ["b"]})
     given["status"] = {"conditions": [{"type": "Approved", "status": "True"}]}
-    found = made(SIGNING_REQUESTS, given, user="eve", groups=["g"], extra={"k": ("v",)})
+    found = prepared_object(SIGNING_REQUESTS, given, user="eve", groups=["g"], extra={"k": ("v",)})
     assert found["spec"] == {
         **signing_request()["spec"],
         "username": "eve",

@@ -12,7 +12,13 @@ from kvstack.apiserver.kinds.devices.claims import CLAIMS
 from kvstack.apiserver.kinds.devices.classes import CLASSES
 from kvstack.apiserver.kinds.devices.templates import CLAIM_TEMPLATES
 from kvstack.apiserver.kinds.strategy import Obj
-from tests.apiserver.kinds.hooks import cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 STATUS = CLAIMS.subresources["status"]
 RESULT = {"request": "r", "driver": "d.io", "pool": "p", "device": "x"}
@@ -33,7 +39,9 @@ def allocated(*results: Obj, **status: Any) -> Obj:
 
 def test_defaults() -> None:
     """One device, by count; tolerations compare values."""
-    found = made(CLAIMS, claim({"tolerations": [{"key": "a"}], "derivedAttributes": [{}]}))
+    found = prepared_object(
+        CLAIMS, claim({"tolerations": [{"key": "a"}], "derivedAttributes": [{}]})
+    )
     assert found["spec"]["devices"]["requests"][0]["exactly"] == {
         "deviceClassName": "c",
         "allocationMode": "ExactCount",

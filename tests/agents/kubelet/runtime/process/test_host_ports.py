@@ -47,7 +47,7 @@ async def serving(host: str, port: int) -> AsyncIterator[None]:
         server.close()
 
 
-async def said(port: int, host: str = LOOPBACK) -> bytes:
+async def read_port(port: int, host: str = LOOPBACK) -> bytes:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         return await reader.readline()
@@ -57,7 +57,7 @@ async def said(port: int, host: str = LOOPBACK) -> bytes:
 
 async def is_refused(port: int) -> bool:
     try:
-        await said(port)
+        await read_port(port)
     except ConnectionError:
         return True
     return False
@@ -70,13 +70,13 @@ def test_a_port_leads_to_its_pod_until_it_is_dropped() -> None:
             port = Port(target, host, host_ip=LOOPBACK)
             await made.serve("one", (POD, "::1"), [port])
             await made.serve("one", (POD, "::1"), [port])  # it listens already
-            assert await said(host) == b"pod\n"
+            assert await read_port(host) == b"pod\n"
             with pytest.raises(StartError, match=f"hostPort {LOOPBACK}:{host}/TCP: .*in use"):
                 await made.serve("two", (POD,), [port])
             made.drop("one")
             await eventually(lambda: _can_bind(host))
             await made.serve("two", (POD,), [port])
-            assert await said(host) == b"pod\n"
+            assert await read_port(host) == b"pod\n"
 
     asyncio.run(story())
 
@@ -137,7 +137,7 @@ def test_a_pod_of_a_machine_without_these_programs(
     async def answers() -> None:
         async def is_heard() -> bool:
             try:
-                return await said(host) == b"pod\n"
+                return await read_port(host) == b"pod\n"
             except OSError:
                 return False
 

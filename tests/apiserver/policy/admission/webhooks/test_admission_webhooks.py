@@ -167,7 +167,7 @@ def test_a_bundle_that_cannot_be_read_is_subject_to_the_failure_policy(
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
 @pytest.mark.parametrize(
-    "place",
+    "position",
     [
         "kvstack.apiserver.policy.admission.webhooks.calls.read_verdict",
         "kvstack.apiserver.policy.admission.webhooks.plugins.request_of",
@@ -176,7 +176,7 @@ def test_a_bundle_that_cannot_be_read_is_subject_to_the_failure_policy(
 )
 def test_an_error_of_this_server_is_subject_to_the_failure_policy(
     kind: str,
-    place: str,
+    position: str,
     tmp_path: Path,
     hooks: HookServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -191,7 +191,7 @@ def test_an_error_of_this_server_is_subject_to_the_failure_policy(
         made = webhook(hooks, "/fine", ["configmaps"])
         ignored = {**made, "name": "ignored.example.com", "failurePolicy": "Ignore"}
         path = await configure(world, server, kind, ignored)
-        monkeypatch.setattr(place, fails)
+        monkeypatch.setattr(position, fails)
         status, answer = await ask(world, server, "POST", MAPS, config_map("a"))
         assert status == 201, answer
         _, page = await world.get(server, "/metrics")
