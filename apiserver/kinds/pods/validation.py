@@ -27,6 +27,7 @@ from kvstack.apiserver.kinds.pods.annotations import (
 )
 from kvstack.apiserver.kinds.pods.containers.validation import check_image_spaces
 from kvstack.apiserver.kinds.pods.faults import tolerances_of
+from kvstack.apiserver.kinds.pods.known_specs import KnownSpecs, key_of_spec
 from kvstack.apiserver.kinds.pods.preparation import SPEC_TYPE
 from kvstack.apiserver.kinds.pods.scheduling import REQUIRED_TERMS, check_toleration_list
 from kvstack.apiserver.kinds.pods.scope import SpecScope
@@ -41,6 +42,7 @@ _SPEC: Final = "spec"
 _ANNOTATIONS: Final = "metadata.annotations"
 _NODE_AFFINITY_TYPE: Final = "io.k8s.api.core.v1.NodeAffinity"
 _TERM_TYPE: Final = "io.k8s.api.core.v1.NodeSelectorTerm"
+_KNOWN: Final = KnownSpecs()
 _IMMUTABLE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -80,7 +82,7 @@ def checked(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
     scope = scope_of(pod, context, tolerances)
     spec, errors = scope.spec, scope.errors
     check_annotations(scope, annotations_of(pod), _ANNOTATIONS)
-    check_spec(scope)
+    _check_spec(scope)
     if not spec.get("serviceAccountName"):
         _check_no_tokens(spec, errors)
     grace = spec.get("terminationGracePeriodSeconds")
@@ -90,6 +92,19 @@ def checked(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
         for position, container in enumerate(spec.get(name) or ()):
             check_image_spaces(errors, container, f"spec.{name}[{position}]")
     return scope
+
+
+def _check_spec(scope: SpecScope) -> None:
+    """Check the whole spec, unless an equal one was without fault."""
+    if scope.tolerances != NO_TOLERANCES:
+        check_spec(scope)
+        return
+    key = key_of_spec(scope.spec, scope.allow_privileged, scope.is_mirror)
+    if key not in _KNOWN:
+        before = len(scope.errors)
+        check_spec(scope)
+        if len(scope.errors) == before:
+            _KNOWN.add(key)
 
 
 def checked_update(

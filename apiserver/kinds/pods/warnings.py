@@ -24,6 +24,7 @@ from kvstack.apiserver.kinds.pods.annotations import (
     SECCOMP_PREFIX,
     app_armor_profile,
 )
+from kvstack.apiserver.kinds.pods.known_specs import KnownSpecs, key_of_spec
 from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
 from kvstack.apiserver.kinds.pods.scope import containers_with_paths
 from kvstack.apiserver.kinds.strategy import Context
@@ -52,13 +53,20 @@ _PLAIN_SOURCES: Final = (
     ("secret", "Secret", "secretName"),
     ("downwardAPI", "DownwardAPI", ""),
 )
+_WITHOUT_WARNINGS: Final = KnownSpecs()
 _NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
 
 
 def warnings(pod: Obj, _context: Context) -> list[str]:
     """Return the warnings about a new pod."""
     found = name_warnings(pod, "the Pod's hostname")
-    _add_warnings(found, pod.get("spec") or {}, pod.get("metadata") or {}, "")
+    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
+    key = key_of_spec(spec, metadata.get("annotations"))
+    if key not in _WITHOUT_WARNINGS:
+        before = len(found)
+        _add_warnings(found, spec, metadata, "")
+        if len(found) == before:
+            _WITHOUT_WARNINGS.add(key)
     return found
 
 
