@@ -70,8 +70,6 @@ if TYPE_CHECKING:
 
 _WORKERS: Final = 32
 _BY_UID: Final = "uid"
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _LEASE_PART: Final = 0.25
 """The part of a lease's duration after which it is renewed."""
 _REPLACED_POD_S: Final = 0.5
@@ -413,7 +411,7 @@ class Kubelet:
                 self._queue.forget(uid)
             except (ApiError, UnreachableError) as error:
                 self._queue.add_rate_limited(uid)
-                is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
+                is_usual = isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)
                 say = self._logger.debug if is_usual else self._logger.warning
                 say("failed to sync a pod", pod=uid, error=str(error))
             except Exception as error:  # noqa: BLE001 - logged and tried again; other pods go on

@@ -34,7 +34,6 @@ RETRY_S: Final = 1.0
 QUESTION_S: Final = 5.0
 QUESTIONS: Final = 5
 _BYTES_MAX: Final = 4 << 20
-_CONFLICTS: Final = frozenset((404, 409))
 
 
 class Finding(NamedTuple):
@@ -196,7 +195,7 @@ class AvailabilityKeeper:
         try:
             await self._write_condition(obj, finding)
         except (ApiError, StoreError) as error:
-            if not isinstance(error, ApiError) or error.code not in _CONFLICTS:
+            if not isinstance(error, ApiError) or not (error.is_not_found or error.is_conflict):
                 self._logger.warning(
                     "failed to write an APIService condition", name=name, error=str(error)
                 )

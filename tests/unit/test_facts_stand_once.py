@@ -4,6 +4,8 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
+import pytest
+
 from tests.unit.test_folders import ROOT, files
 
 _OBJECT: Final = "kvstack/apimachinery/objects/json_object.py"
@@ -50,10 +52,9 @@ def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
     for node in tree.body:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                if isinstance(target, ast.Name):
-                    yield target.id, node.value
-        elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            yield node.target.id, node.value
+                yield ast.unparse(target), node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield ast.unparse(node.target), node.value
 
 
 def object_aliases(tree: ast.Module) -> list[str]:
@@ -76,3 +77,54 @@ def test_no_module_has_an_alias_of_its_own_for_objects() -> None:
 def test_aliases_are_found_however_they_are_written() -> None:
     text = "A = dict[str, Any]\nB: TypeAlias = 'dict[str, Any]'\nC = dict[str, int]\nD: int\n"
     assert object_aliases(ast.parse(text)) == ["A", "B"]
+
+
+_CODES: Final = frozenset((404, 409, 410))
+
+
+def codes(tree: ast.Module) -> list[int]:
+    """Return the lines on which a module has a constant for, or compares with, one of the codes."""
+    lines = [value.lineno for _, value in _assigned(tree) if _has_code(value)]
+    lines += [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Attribute)
+        and node.left.attr == "code"
+        and any(_has_code(each) for each in node.comparators)
+    ]
+    return sorted(lines)
+
+
+def _has_code(value: ast.expr) -> bool:
+    """Return whether a value is one of the codes, or a collection of values with one."""
+    match value:
+        case ast.Constant(int(code)):
+            return code in _CODES
+        case ast.Tuple(items) | ast.List(items) | ast.Set(items):
+            return any(_has_code(each) for each in items)
+        case ast.Call(ast.Name("frozenset" | "set" | "tuple"), items):
+            return any(_has_code(each) for each in items)
+        case _:
+            return False
+
+
+def test_no_module_has_codes_of_its_own_for_what_is_missing_exists_or_is_gone() -> None:
+    lines = [f"{path}:{line}" for path, tree in _modules() for line in codes(tree)]
+    assert not lines, (
+        "ask an ApiError (is_not_found, is_conflict, is_gone), or name http.HTTPStatus"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_GONE: Final = 410",
+        "_RACES = frozenset((404, 409))",
+        "_NOT_FOUND, _EXISTS = 404, 409",
+        "def is_gone(error):\n    return error.code in {404, 410}",
+    ],
+)
+def test_codes_are_found_however_they_are_written(text: str) -> None:
+    assert codes(ast.parse(text))
+    assert not codes(ast.parse("_LIMIT = 500\n_TEXTS = {404: 'not found'}\nx = send(404)"))

@@ -37,7 +37,6 @@ _ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
 _LAST_USED: Final = "kubernetes.io/legacy-token-last-used"
 _INVALID_SINCE: Final = "kubernetes.io/legacy-token-invalid-since"
 _TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
-_GONE_OR_CHANGED: Final = frozenset((404, 409))
 
 
 class LegacyTokenCleaner(Sweep):
@@ -101,7 +100,7 @@ def _mark_or_delete(
         ]
     else:
         return
-    if outcome.code not in _GONE_OR_CHANGED:
+    if not (outcome.is_not_found or outcome.is_conflict):
         outcome.result()
 
 

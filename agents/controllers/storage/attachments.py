@@ -65,8 +65,6 @@ _MANAGED: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
 _NAME: Final = re.compile("csi-[0-9a-f]{64}")
 _FORCED_AFTER_S: Final = 360.0
 _SHARED: Final = frozenset(("ReadWriteMany", "ReadOnlyMany"))
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ def _attach(
             yield _pod_events(use.pods, "Warning", "FailedAttachVolume", text)
         else:
             [made] = yield [Create(VOLUME_ATTACHMENTS, "", _attachment(name, use.volume, node))]
-            if made.code != _CONFLICT:
+            if not made.is_conflict:
                 made.result()
 
 
@@ -209,7 +207,7 @@ def _detach(going: Sequence[Object]) -> _Steps:
         if not is_deleting(each)
     ]
     for outcome in outcomes:
-        if outcome.code != _NOT_FOUND:
+        if not outcome.is_not_found:
             outcome.result()
 
 

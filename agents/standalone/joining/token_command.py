@@ -82,7 +82,6 @@ TABLE: Final = FlagTable(
     ),
     {"h": "help"},
 )
-_NOT_FOUND, _EXISTS = 404, 409
 
 
 class Announcement(NamedTuple):
@@ -179,7 +178,7 @@ async def _create(api: Api, names: Sequence[str], reader: FlagReader) -> None:
     try:
         await api.create(SECRETS, SYSTEM, secret)
     except ApiError as error:
-        if error.code != _EXISTS:
+        if not error.is_conflict:
             raise
         raise ConfigError(f"a token with the id {token.id} exists") from error
     sys.stdout.write(f"{join_command(announced, token) if announced else token}\n")
@@ -206,7 +205,7 @@ async def cluster_info(api: Api) -> Object:
         try:
             return await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             if loop.time() > end_s:
                 raise ConfigError(
@@ -257,7 +256,7 @@ async def _delete(api: Api, token_id: str) -> None:
     try:
         await api.delete(SECRETS, SYSTEM, tokens.secret_name(token_id))
     except ApiError as error:
-        if error.code != _NOT_FOUND:
+        if not error.is_not_found:
             raise
         raise ConfigError(f"token id {token_id} not found") from error
     sys.stdout.write(f'bootstrap token "{token_id}" deleted\n')

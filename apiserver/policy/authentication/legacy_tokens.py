@@ -96,7 +96,7 @@ class LegacyTokens:
                 await self._live.replace(SECRETS, {**secret, "metadata": metadata})
             except ApiError as error:
                 # On a conflict the next use labels it; the Secret may be gone.
-                if error.code not in {404, 409}:
+                if not (error.is_not_found or error.is_conflict):
                     raise
 
     async def _look_again(

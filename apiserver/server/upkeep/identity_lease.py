@@ -29,7 +29,6 @@ COMPONENT: Final = "kube-apiserver"
 _IDENTITY: Final = "apiserver.kubernetes.io/identity"
 _HOST: Final = "kubernetes.io/hostname"
 _ADDRESS: Final = "kubernetes.io/peer-advertise-address"
-_GONE: Final = frozenset((404, 409))
 
 
 class IdentityLease:
@@ -74,7 +73,8 @@ class IdentityLease:
             try:
                 await self._loopback.delete(LEASES, each)
             except ApiError as error:
-                if error.code not in _GONE:  # it was renewed, or another server deleted it first
+                # It was renewed, or another server deleted it first.
+                if not (error.is_not_found or error.is_conflict):
                     raise
 
     def _metadata(self, known: Object) -> Object:

@@ -36,7 +36,6 @@ _SKIP_MIRROR: Final = {"endpointslice.kubernetes.io/skip-mirror": "true"}
 _SERVICE_NAME: Final = {"kubernetes.io/service-name": NAME}
 _PORT_NAME: Final = "https"
 _SERVICE_PORT: Final = 443
-_EXISTS: Final = 409
 
 
 class KubernetesService:
@@ -162,5 +161,5 @@ class KubernetesService:
         try:
             await self._loopback.create(resource, obj)
         except ApiError as error:
-            if error.code != _EXISTS:
+            if not error.is_conflict:
                 raise

@@ -11,6 +11,7 @@ What was so before the change is not told.
 """
 
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.pod_status import condition_of
@@ -37,7 +38,6 @@ _BAD_WAITING: Final = frozenset(
         "InvalidImageName",
     )
 )
-_FORBIDDEN: Final = 403
 _SERVICE_LABEL: Final = "kubernetes.io/service-name"
 _PENDING: Final = "stays pending"
 _PREEMPTION: Final = " preemption: "
@@ -190,7 +190,7 @@ def _forbidden(refused: Sequence[Write]) -> Iterator[Finding]:
     told: set[tuple[str, str, GroupResource, str]] = set()
     for each in refused:
         key = (each.who, each.verb, each.resource, each.subresource)
-        lacks_right = each.code == _FORBIDDEN and _NO_RIGHT in each.message
+        lacks_right = each.code == HTTPStatus.FORBIDDEN and _NO_RIGHT in each.message
         if not lacks_right or each.who == YOU or key in told:
             continue
         told.add(key)

@@ -10,6 +10,7 @@ collected.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from http import HTTPStatus
 from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
@@ -62,7 +63,7 @@ _UNCHANGED_S: Final = 600.0
 _AFTER_DEFINITION_S: Final = 1.0
 """The time until a changed definition is served."""
 _IGNORED: Final = frozenset((("", "events"), ("events.k8s.io", "events")))
-_UNSUPPORTED: Final = 415
+_UNSUPPORTED: Final = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 _FINALIZER_TRIES: Final = 5
 
 
