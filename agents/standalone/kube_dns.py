@@ -10,17 +10,21 @@ and may then be changed. `KubeDns.decide` returns the next write; the rest does 
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, SERVICES
-from kvstack.agents.client.informer import Informer, Object
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.dns.services import SERVICE_LABEL
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.agents.client.informer import Informer
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
@@ -31,7 +35,6 @@ MANAGER: Final = "dns.kvstack.io"
 _TENTH: Final = 10
 _RETRY_S: Final = 1.0
 _RETRY_S_MAX: Final = 30.0
-_NOT_FOUND, _EXISTS, _INVALID = 404, 409, 422
 
 
 class Endpoint(NamedTuple):
@@ -218,17 +221,17 @@ class KubeDns:
         try:
             await self._api.get(SERVICES, NAMESPACE, NAME)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
         else:
             return
         try:
             await self._api.create(SERVICES, NAMESPACE, service(self._ip))
         except ApiError as error:
-            if error.code == _INVALID:
+            if error.code == HTTPStatus.UNPROCESSABLE_ENTITY:
                 text = "the Service kube-dns does not exist: its address is unknown"
                 self._logger.warning(text, address=self._ip, reason=str(error))
-            elif error.code != _EXISTS:
+            elif not error.is_conflict:
                 raise
 
     async def _write(self) -> None:
@@ -246,7 +249,7 @@ class KubeDns:
         try:
             await self._do(write)
         except ApiError as error:
-            if error.code not in (_NOT_FOUND, _EXISTS):  # the informers are behind
+            if not (error.is_not_found or error.is_conflict):  # the informers are behind
                 raise
 
     async def _do(self, write: Write) -> None:

@@ -8,7 +8,7 @@ label of the last use cannot be read; and all, as long as uses are not tracked f
 
 from collections.abc import Generator
 from datetime import date, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -27,10 +27,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_references import secret_names
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _TYPE: Final = "kubernetes.io/service-account-token"
 _ACCOUNT: Final = "kubernetes.io/service-account.name"
@@ -38,7 +37,6 @@ _ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
 _LAST_USED: Final = "kubernetes.io/legacy-token-last-used"
 _INVALID_SINCE: Final = "kubernetes.io/legacy-token-invalid-since"
 _TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
-_GONE_OR_CHANGED: Final = frozenset((404, 409))
 
 
 class LegacyTokenCleaner(Sweep):
@@ -102,7 +100,7 @@ def _mark_or_delete(
         ]
     else:
         return
-    if outcome.code not in _GONE_OR_CHANGED:
+    if not (outcome.is_not_found or outcome.is_conflict):
         outcome.result()
 
 

@@ -14,7 +14,7 @@ Only what this made by its names is taken away. Keys: names of nodes.
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import (
     CSI_DRIVERS,
@@ -53,9 +53,9 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.core import attachments as names_of
 from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
-Object: TypeAlias = dict[str, Any]
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _BY_NODE: Final = "attachments of a node"
@@ -65,8 +65,6 @@ _MANAGED: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
 _NAME: Final = re.compile("csi-[0-9a-f]{64}")
 _FORCED_AFTER_S: Final = 360.0
 _SHARED: Final = frozenset(("ReadWriteMany", "ReadOnlyMany"))
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +165,7 @@ def _attach(
             yield _pod_events(use.pods, "Warning", "FailedAttachVolume", text)
         else:
             [made] = yield [Create(VOLUME_ATTACHMENTS, "", _attachment(name, use.volume, node))]
-            if made.code != _CONFLICT:
+            if not made.is_conflict:
                 made.result()
 
 
@@ -209,7 +207,7 @@ def _detach(going: Sequence[Object]) -> _Steps:
         if not is_deleting(each)
     ]
     for outcome in outcomes:
-        if outcome.code != _NOT_FOUND:
+        if not outcome.is_not_found:
             outcome.result()
 
 

@@ -15,7 +15,7 @@ Keys: `class`, `claim/<namespace>/<name>`, `volume/<name>`.
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -67,16 +67,14 @@ from kvstack.agents.standalone.local_path.volumes import (
     storage_class,
     volume_of,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 
-Object: TypeAlias = dict[str, Any]
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CLASS_KEY: Final = "class"
 _PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
 """The annotation of a claim with the provisioner that the binder has chosen."""
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 class LocalNode(NamedTuple):
@@ -148,7 +146,7 @@ class LocalPathProvisioner(BaseController):
             make = partial(self._node.directories.make, name, size)
             yield from _on_disk(make, claim, "ProvisioningFailed")
         [made] = yield [Create(PERSISTENT_VOLUMES, "", volume_of(claim, storage_class, node, path))]
-        if made.code != _CONFLICT:  # else it is there, and only this view does not show it yet
+        if not made.is_conflict:  # else it is there, and only this view does not show it yet
             made.result()
             text = f"volume {name} was made on node {node_name}"
             yield [Record(claim, "Normal", "ProvisioningSucceeded", text)]
@@ -203,7 +201,7 @@ class LocalPathProvisioner(BaseController):
             if not is_going:
                 uid = volume["metadata"]["uid"]
                 [deleted] = yield [Delete(PERSISTENT_VOLUMES, "", name, uid)]
-                if deleted.code != _NOT_FOUND:
+                if not deleted.is_not_found:
                     deleted.result()
                 return  # its finalizer goes when that is seen
         if is_going and is_held:
@@ -244,7 +242,7 @@ def _make_class(view: View) -> _Steps:
     others = view.list(STORAGE_CLASSES)
     is_default = all(annotations_of(each).get(DEFAULT_CLASS) != "true" for each in others)
     [made] = yield [Create(STORAGE_CLASSES, "", storage_class(is_default=is_default))]
-    if made.code != _CONFLICT:
+    if not made.is_conflict:
         made.result()
 
 

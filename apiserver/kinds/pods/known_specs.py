@@ -8,11 +8,10 @@ service account are equal. A spec with faults is checked anew each time.
 """
 
 import re
-from typing import Any, Final
+from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.recurring import RecentResults, key_of
-
-Obj = dict[str, Any]
 
 TOKEN_VOLUME_PREFIX: Final = "kube-api-access-"
 _TOKEN_VOLUME: Final = re.compile(TOKEN_VOLUME_PREFIX + "[a-z0-9]{5}")
@@ -37,7 +36,7 @@ class KnownSpecs:
         return self._known.get(key) is not None
 
 
-def key_of_spec(spec: Obj, *others: object) -> bytes | None:
+def key_of_spec(spec: Object, *others: object) -> bytes | None:
     """Return the key of a spec and other values that its checks depend on; None: it has none.
 
     The checks of ephemeral volumes depend on the name of the pod, so their specs have none.

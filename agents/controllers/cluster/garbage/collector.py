@@ -10,7 +10,8 @@ collected.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from http import HTTPStatus
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -49,10 +50,9 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.agents.reconcile.plan import (
     Identity as Name,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _Change: TypeAlias = Callable[[Sequence[Object]], list[Object]]
 
@@ -63,7 +63,7 @@ _UNCHANGED_S: Final = 600.0
 _AFTER_DEFINITION_S: Final = 1.0
 """The time until a changed definition is served."""
 _IGNORED: Final = frozenset((("", "events"), ("events.k8s.io", "events")))
-_UNSUPPORTED: Final = 415
+_UNSUPPORTED: Final = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 _FINALIZER_TRIES: Final = 5
 
 

@@ -1,0 +1,130 @@
+"""What every module needs has one home, and no module states it again."""
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from tests.unit.test_folders import ROOT, files
+
+_OBJECT: Final = "kvstack/apimachinery/objects/json_object.py"
+_OTHER_ALIASES: Final = frozenset(
+    (
+        "agents/kubelet/runtime/process/shim/clients.py Request",
+        "agents/scheduler/live/refusals.py Row",
+        "apiserver/aggregation/openapi_v2.py Document",
+        "apiserver/apiextensions/customresourcedefinitions/schemas.py Schema",
+        "apiserver/apply/managed_fields.py Entry",
+        "apiserver/kinds/network/services/traits.py Spec",
+        "apiserver/kinds/pods/disabled_fields.py _Tree",
+        "apiserver/policy/authentication/jwt/verifying.py Claims",
+        "apiserver/policy/authorization/rbac/coverage.py Atom",
+        "apiserver/server/certificates_page.py Row",
+        "kvstack/apimachinery/objects/metadata.py Meta",
+        "kvstack/apimachinery/schema/discovery.py Document",
+        "kvstack/apimachinery/schema/generate/text_tables.py Row",
+        "kvstack/apimachinery/schema/openapi/operations.py Operation",
+        "kvstack/apimachinery/schema/openapi/operations.py PathItem",
+        "kvstack/apimachinery/schema/openapi/parameters.py Parameter",
+        "kvstack/apimachinery/schema/openapi/schemas.py Schema",
+        "kvstack/apimachinery/schema/openapi/v2.py Document",
+        "kvstack/apimachinery/schema/openapi/v3.py Document",
+        "kvstack/cel/schemas/declared.py Schema",
+        "kvstack/clusters/farm/messages.py Message",
+        "kvstore/server/ui/view.py Json",
+    )
+)
+"""Modules and names of JSON objects that are neither of the API nor a part of such an object, or
+that say which part."""
+
+
+def _modules() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the path and the tree of each module, without those of tests."""
+    for path in files():
+        short = str(path.relative_to(ROOT))
+        if not short.startswith("tests/"):
+            yield short, ast.parse(path.read_bytes())
+
+
+def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the names and values of a module's own assignments."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield ast.unparse(target), node.value
+        elif isinstance(node, ast.AnnAssign) and node.value is not None:
+            yield ast.unparse(node.target), node.value
+
+
+def object_aliases(tree: ast.Module) -> list[str]:
+    """Return the names that a module gives to `dict[str, Any]`."""
+    return [
+        name
+        for name, value in _assigned(tree)
+        if ast.unparse(value).strip("'\"") == "dict[str, Any]"
+    ]
+
+
+def test_no_module_has_an_alias_of_its_own_for_objects() -> None:
+    aliases = {f"{path} {name}" for path, tree in _modules() for name in object_aliases(tree)}
+    assert f"{_OBJECT} Object" in aliases
+    more = aliases - _OTHER_ALIASES - {f"{_OBJECT} Object"}
+    assert not more, "import Object from kvstack.apimachinery.objects.json_object"
+    assert not _OTHER_ALIASES - aliases, "these are gone: take them out of the list"
+
+
+def test_aliases_are_found_however_they_are_written() -> None:
+    text = "A = dict[str, Any]\nB: TypeAlias = 'dict[str, Any]'\nC = dict[str, int]\nD: int\n"
+    assert object_aliases(ast.parse(text)) == ["A", "B"]
+
+
+_CODES: Final = frozenset((404, 409, 410))
+
+
+def codes(tree: ast.Module) -> list[int]:
+    """Return the lines on which a module has a constant for, or compares with, one of the codes."""
+    lines = [value.lineno for _, value in _assigned(tree) if _has_code(value)]
+    lines += [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Compare)
+        and isinstance(node.left, ast.Attribute)
+        and node.left.attr == "code"
+        and any(_has_code(each) for each in node.comparators)
+    ]
+    return sorted(lines)
+
+
+def _has_code(value: ast.expr) -> bool:
+    """Return whether a value is one of the codes, or a collection of values with one."""
+    match value:
+        case ast.Constant(int(code)):
+            return code in _CODES
+        case ast.Tuple(items) | ast.List(items) | ast.Set(items):
+            return any(_has_code(each) for each in items)
+        case ast.Call(ast.Name("frozenset" | "set" | "tuple"), items):
+            return any(_has_code(each) for each in items)
+        case _:
+            return False
+
+
+def test_no_module_has_codes_of_its_own_for_what_is_missing_exists_or_is_gone() -> None:
+    lines = [f"{path}:{line}" for path, tree in _modules() for line in codes(tree)]
+    assert not lines, (
+        "ask an ApiError (is_not_found, is_conflict, is_gone), or name http.HTTPStatus"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "_GONE: Final = 410",
+        "_RACES = frozenset((404, 409))",
+        "_NOT_FOUND, _EXISTS = 404, 409",
+        "def is_gone(error):\n    return error.code in {404, 410}",
+    ],
+)
+def test_codes_are_found_however_they_are_written(text: str) -> None:
+    assert codes(ast.parse(text))
+    assert not codes(ast.parse("_LIMIT = 500\n_TEXTS = {404: 'not found'}\nx = send(404)"))
