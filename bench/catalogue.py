@@ -29,7 +29,7 @@ from bench.scenarios import (
     snapshot,
     watches,
 )
-from bench.scenarios.clusters import churn, forks, stack
+from bench.scenarios.clusters import churn, forks, stack, up
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     rates.SCENARIO,
@@ -54,6 +54,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     scheduling.SCENARIO,
     dns.SCENARIO,
     stack.SCENARIO,
+    up.SCENARIO,
     churn.SCENARIO,
     embedded.SCENARIO,
     forks.SCENARIO,
