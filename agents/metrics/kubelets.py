@@ -49,7 +49,7 @@ class KubeletOptions:
     """0: the port in the node's status."""
 
 
-class _Made(NamedTuple):
+class _KeptContext(NamedTuple):
     """Settings of TLS, and the states of the files that they were made of."""
 
     states: tuple[FileState, ...]
@@ -62,7 +62,7 @@ class Kubelets:
     def __init__(self, options: KubeletOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
-        self._made: _Made | None = None
+        self._kept: _KeptContext | None = None
 
     async def read(self, node: Object) -> Reading:
         """Return the reading of a node; raises UnreadableError."""
@@ -86,12 +86,12 @@ class Kubelets:
         options = self._options
         files = (options.ca_file, options.cert_file, options.key_file)
         states = tuple(map(file_state, files))
-        if self._made is None or self._made.states != states:
+        if self._kept is None or self._kept.states != states:
             shown = KeyPair(options.cert_file, options.key_file)
             ca = read_bundle(options.ca_file)
             context = client_context(ca, cert=shown, insecure=not options.ca_file)
-            self._made = _Made(states, context)
-        return self._made.context
+            self._kept = _KeptContext(states, context)
+        return self._kept.context
 
 
 def address_of(node: Object, options: KubeletOptions) -> tuple[str, int]:
