@@ -22,9 +22,9 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import INITIAL_EVENTS_END_ANNOTATION
 from kvstack.component.logger import Logger
 
-_INITIAL_END: Final = "k8s.io/initial-events-end"
 WATCH_S: Final = 300
 """The minimum length of a watch; the maximum is twice that."""
 _PAGE: Final = 500
@@ -173,7 +173,7 @@ class Reflector:
                             if self._lighten is not None:
                                 self._lighten(event.object)
                             objects[key] = event.object
-                    elif (meta.get("annotations") or {}).get(_INITIAL_END) == "true":
+                    elif _is_initial_end(meta):
                         self._sink.replace(list(objects.values()), meta["resourceVersion"])
                         self._resource_version = meta["resourceVersion"]
                         objects = None
@@ -207,6 +207,12 @@ class Reflector:
         if events:
             self._sink.apply(events)
             self._resource_version = events[-1].object["metadata"]["resourceVersion"]
+
+
+def _is_initial_end(meta: Object) -> bool:
+    """Return whether all initial events were before the bookmark with these metadata."""
+    annotations = meta.get("annotations") or {}
+    return bool(annotations.get(INITIAL_EVENTS_END_ANNOTATION) == "true")
 
 
 def _is_ahead(error: ApiError) -> bool:

@@ -61,6 +61,7 @@ from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import CONFIG_HASH_ANNOTATION
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
@@ -393,7 +394,7 @@ class Kubelet:
                 continue
             uid = pod["metadata"]["uid"]
             if is_mirror(pod):
-                uid = (pod["metadata"]["annotations"]).get("kubernetes.io/config.hash", uid)
+                uid = (pod["metadata"]["annotations"]).get(CONFIG_HASH_ANNOTATION, uid)
             record = self._records.get(uid)
             is_ending = new is None or new["metadata"].get("deletionTimestamp")
             if record is not None and is_ending and not is_mirror(pod):

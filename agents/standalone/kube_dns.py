@@ -18,9 +18,9 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, SERVICES
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.dns.services import SERVICE_LABEL
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ Network: TypeAlias = IPv4Network | IPv6Network
 
 NAMESPACE: Final = "kube-system"
 NAME: Final = "kube-dns"
-MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 MANAGER: Final = "dns.kvstack.io"
 _TENTH: Final = 10
 _RETRY_S: Final = 1.0
@@ -95,7 +94,7 @@ def piece(name: str, owner: Object, endpoint: Endpoint) -> Object:
         "metadata": {
             "name": name,
             "namespace": NAMESPACE,
-            "labels": {SERVICE_LABEL: NAME, MANAGED_BY: MANAGER},
+            "labels": {SERVICE_NAME_LABEL: NAME, SLICE_MANAGED_BY_LABEL: MANAGER},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Service", "name": NAME, "uid": meta["uid"]}
             ],
@@ -137,7 +136,7 @@ def decide(
 
 
 def _is_ours(obj: Object) -> bool:
-    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
+    return (obj["metadata"].get("labels") or {}).get(SLICE_MANAGED_BY_LABEL) == MANAGER
 
 
 def _is_ready(obj: Object) -> bool:
@@ -199,7 +198,7 @@ class KubeDns:
 
     def _on_change(self, old: Object | None, new: Object | None) -> None:
         meta = (new or old or {})["metadata"]
-        label = (meta.get("labels") or {}).get(SERVICE_LABEL)
+        label = (meta.get("labels") or {}).get(SERVICE_NAME_LABEL)
         if meta["namespace"] == NAMESPACE and NAME in (meta["name"], label):
             self._is_due.set()
 
@@ -240,7 +239,7 @@ class KubeDns:
         found = [
             each
             for each in slices.store.in_namespace(NAMESPACE)
-            if (each["metadata"].get("labels") or {}).get(SERVICE_LABEL) == NAME
+            if (each["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) == NAME
         ]
         owner = services.store.get(f"{NAMESPACE}/{NAME}")
         write = decide(self._name, owner, found, self._endpoint)

@@ -33,6 +33,7 @@ from kvstack.agents.standalone.joining.discovery import key_hash
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
+from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text, read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
@@ -239,7 +240,7 @@ def announcement_of(content: str) -> Announcement:
 
 
 async def _list(api: Api) -> None:
-    fields = f"type={tokens.TYPE}"
+    fields = f"type={BOOTSTRAP_TOKEN_TYPE}"
     page = await api.list_page(SECRETS, SYSTEM, fields=fields)
     if not page.items:
         return

@@ -31,7 +31,6 @@ from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.storage.finalizers import finalizers_of, let_go
 from kvstack.agents.controllers.storage.volume_rules import (
     PROVISIONED_BY,
-    SELECTED_NODE,
     annotations_of,
     capacity,
     class_of,
@@ -58,7 +57,6 @@ from kvstack.agents.standalone.local_path.access import ACCOUNT
 from kvstack.agents.standalone.local_path.directories import Directories
 from kvstack.agents.standalone.local_path.volumes import (
     CLASS,
-    DEFAULT_CLASS,
     FINALIZER,
     HOLLOW_DIRECTORY,
     PROVISIONER,
@@ -69,12 +67,15 @@ from kvstack.agents.standalone.local_path.volumes import (
 )
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.well_known import (
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    STORAGE_PROVISIONER_ANNOTATION,
+)
 
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CLASS_KEY: Final = "class"
-_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
-"""The annotation of a claim with the provisioner that the binder has chosen."""
 
 
 class LocalNode(NamedTuple):
@@ -124,7 +125,7 @@ class LocalPathProvisioner(BaseController):
 
     def _provision(self, claim: Object, view: View) -> _Steps:
         storage_class = view.get(STORAGE_CLASSES, class_of(claim))
-        is_ours = annotations_of(claim).get(_PROVISIONER) == PROVISIONER
+        is_ours = annotations_of(claim).get(STORAGE_PROVISIONER_ANNOTATION) == PROVISIONER
         if not is_ours or storage_class is None or storage_class["provisioner"] != PROVISIONER:
             return
         name = name_of(claim)
@@ -133,7 +134,7 @@ class LocalPathProvisioner(BaseController):
         if problem := problem_of(claim, storage_class):
             yield [_failed(claim, problem)]
             return
-        node_name = annotations_of(claim).get(SELECTED_NODE)
+        node_name = annotations_of(claim).get(SELECTED_NODE_ANNOTATION)
         if not node_name:
             return  # no pod has been scheduled that uses it
         node = view.get(NODES, node_name)
@@ -240,7 +241,9 @@ def _make_class(view: View) -> _Steps:
     if view.get(STORAGE_CLASSES, CLASS) is not None:
         return
     others = view.list(STORAGE_CLASSES)
-    is_default = all(annotations_of(each).get(DEFAULT_CLASS) != "true" for each in others)
+    is_default = all(
+        annotations_of(each).get(DEFAULT_STORAGE_CLASS_ANNOTATION) != "true" for each in others
+    )
     [made] = yield [Create(STORAGE_CLASSES, "", storage_class(is_default=is_default))]
     if not made.is_conflict:
         made.result()
@@ -251,7 +254,7 @@ def _choose_again(claim: Object, node_name: str) -> _Steps:
     text = f"node {node_name}: directories are made on hollow nodes and on that of kvstack up"
     yield [_failed(claim, text)]
     annotations = dict(annotations_of(claim))
-    del annotations[SELECTED_NODE]
+    del annotations[SELECTED_NODE_ANNOTATION]
     meta = {**claim["metadata"], "annotations": annotations}
     yield from do(Update(PERSISTENT_VOLUME_CLAIMS, {**claim, "metadata": meta}))
 

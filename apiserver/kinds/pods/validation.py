@@ -18,10 +18,10 @@ from kvstack.apimachinery.objects.field_errors import (
 )
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NEGATIVE, between
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff, internal_value
 from kvstack.apiserver.kinds.pods.annotations import (
-    MIRROR,
     check_annotation_changes,
     check_annotations,
     check_matching_profiles,
@@ -149,7 +149,7 @@ def scope_of(pod: Object, context: Context, tolerances: Tolerances) -> SpecScope
         is_pod=True,
         allow_privileged=context.allow_privileged,
         pod_name=metadata.get("name", ""),
-        is_mirror=MIRROR in annotations_of(pod),
+        is_mirror=MIRROR_ANNOTATION in annotations_of(pod),
     )
 
 

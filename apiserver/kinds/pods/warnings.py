@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import child, index, key
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SECCOMP_POD_ANNOTATION
 from kvstack.apiserver.kinds.deprecations import (
     VOLUME_DEPRECATIONS,
     claim_warnings,
@@ -21,7 +22,6 @@ from kvstack.apiserver.kinds.deprecations import (
 from kvstack.apiserver.kinds.internal_values import go_struct_text
 from kvstack.apiserver.kinds.pods.annotations import (
     APP_ARMOR_PREFIX,
-    SECCOMP_POD,
     SECCOMP_PREFIX,
     app_armor_profile,
 )
@@ -102,8 +102,8 @@ def _add_warnings(warnings: list[str], spec: Object, metadata: Object, path: str
         warnings += _pull_secret_warnings(secrets, child(spec_path, "imagePullSecrets"))
     warnings += fractional_bytes(spec.get("overhead"), child(spec_path, "overhead"))
     context = spec.get("securityContext") or {}
-    if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
-        warnings.append(f"{key(annotations_path, SECCOMP_POD)}: {_NO_SECCOMP_FIELD}")
+    if SECCOMP_POD_ANNOTATION in annotations and context.get("seccompProfile") is None:
+        warnings.append(f"{key(annotations_path, SECCOMP_POD_ANNOTATION)}: {_NO_SECCOMP_FIELD}")
     containers = list(containers_with_paths(spec, spec_path))
     of_pod = context.get("appArmorProfile")
     for container, container_path in containers:

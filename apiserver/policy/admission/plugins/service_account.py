@@ -17,6 +17,7 @@ from kvstack.apimachinery.objects.core.pod_references import is_mirror, secret_n
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import MOUNTABLE_SECRETS_ANNOTATION
 from kvstack.apiserver.kinds.core.token_requests import INJECTED_SECONDS
 from kvstack.apiserver.kinds.pods.known_specs import TOKEN_VOLUME_PREFIX
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
@@ -25,7 +26,6 @@ from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT: Final = "default"
-_ENFORCES: Final = "kubernetes.io/enforce-mountable-secrets"
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _TRIES_MAX: Final = 10
 _INTERVAL_S: Final = 0.15
@@ -173,7 +173,7 @@ def _check_mirror(request: AdmissionRequest) -> None:
 
 def _check_secrets(request: AdmissionRequest, account: Object) -> None:
     annotations = account["metadata"].get("annotations") or {}
-    if annotations.get(_ENFORCES) not in _TRUE:
+    if annotations.get(MOUNTABLE_SECRETS_ANNOTATION) not in _TRUE:
         return
     spec: Object = request.new["spec"]
     name = account["metadata"]["name"]
