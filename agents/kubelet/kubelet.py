@@ -16,7 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
@@ -59,19 +59,18 @@ from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError
 from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import CONFIG_HASH_ANNOTATION
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.device_plugins.devices import Devices
     from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins
 
-Object: TypeAlias = dict[str, Any]
 
 _WORKERS: Final = 32
 _BY_UID: Final = "uid"
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _LEASE_PART: Final = 0.25
 """The part of a lease's duration after which it is renewed."""
 _REPLACED_POD_S: Final = 0.5
@@ -395,7 +394,7 @@ class Kubelet:
                 continue
             uid = pod["metadata"]["uid"]
             if is_mirror(pod):
-                uid = (pod["metadata"]["annotations"]).get("kubernetes.io/config.hash", uid)
+                uid = (pod["metadata"]["annotations"]).get(CONFIG_HASH_ANNOTATION, uid)
             record = self._records.get(uid)
             is_ending = new is None or new["metadata"].get("deletionTimestamp")
             if record is not None and is_ending and not is_mirror(pod):
@@ -413,7 +412,7 @@ class Kubelet:
                 self._queue.forget(uid)
             except (ApiError, UnreachableError) as error:
                 self._queue.add_rate_limited(uid)
-                is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
+                is_usual = isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)
                 say = self._logger.debug if is_usual else self._logger.warning
                 say("failed to sync a pod", pod=uid, error=str(error))
             except Exception as error:  # noqa: BLE001 - logged and tried again; other pods go on

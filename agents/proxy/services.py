@@ -12,15 +12,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+
 Family: TypeAlias = Literal[4, 6]
 
 PROXY_NAME: Final = "service.kubernetes.io/service-proxy-name"
 """The label of a Service that another proxy serves."""
-HEADLESS: Final = "service.kubernetes.io/headless"
-"""The label of headless Services, and of their slices."""
 AFFINITY_S: Final = 10_800
 ELEMENTS_MAX: Final = 10_000
 """Addresses of one Service, times its ports; and ranges of sources."""

@@ -5,14 +5,13 @@ the last change.
 """
 
 import math
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _WATCHED: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 

@@ -8,7 +8,7 @@ deleted pods that never got a node
 
 import math
 from collections.abc import Generator, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -26,12 +26,11 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import OUT_OF_SERVICE_TAINT
 
 _GONE_S: Final = 40.0
 _LIVE_PHASES: Final = frozenset(("Pending", "Running", "Unknown"))
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
 class PodGarbageCollector(Sweep):
@@ -112,7 +111,7 @@ def _out_of_service(pods: Iterable[Object], view: View) -> list[Object]:
             continue
         is_ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
         taints = node["spec"].get("taints") or ()
-        if not is_ready and any(taint["key"] == OUT_OF_SERVICE for taint in taints):
+        if not is_ready and any(taint["key"] == OUT_OF_SERVICE_TAINT for taint in taints):
             found.append(pod)
     return found
 

@@ -7,7 +7,7 @@ minutes after it was written last. Changes of conditions are recorded as events.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -18,14 +18,11 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.runtime.runtime import Image, Runtime, StartError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
-
-_THERE_ALREADY: Final = (409, 403)
-"""The status code if the node exists already, or may not be created."""
 _NAMES_MAX: Final = 5
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
 _READY_EVERY_S: Final = 0.1
@@ -124,7 +121,7 @@ class NodeStatus:
         try:
             return await self._api.create(NODES, "", fresh)
         except ApiError as error:
-            if error.code not in _THERE_ALREADY:
+            if not (error.is_conflict or error.is_forbidden):  # it exists, or may not be created
                 raise
         node_object = await self._api.get(NODES, "", own.name)
         missing = node.asserted(fresh, node_object)

@@ -13,7 +13,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import yaml
 from cryptography import x509
@@ -29,8 +29,6 @@ from kvstack.agents.standalone.joining.access import CLUSTER_INFO, PUBLIC
 from kvstack.agents.standalone.joining.tokens import Token
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.errors import ConfigError
-
-Object: TypeAlias = dict[str, Any]
 
 _AGENT: Final = "kvstack-join"
 _KUBECONFIG: Final = "kubeconfig"

@@ -2,10 +2,11 @@
 
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.strategy import Obj, Strategy
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apiserver.kinds.strategy import Strategy
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
+def _cells(obj: Object, _now: float) -> list[Any]:
     name = obj["metadata"]["name"]
     for each in obj.get("conditions") or ():
         if each.get("type") == "Healthy":

@@ -37,11 +37,12 @@ from kvstack.agents.standalone.parts import (
     PROXY,
 )
 from kvstack.agents.standalone.stack_settings import StackOptions, kubernetes_dir
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.contents import Contents, LeftOut
 from kvstack.clusters.forks.fork_settings import NO_NODES as NO_NODES
 from kvstack.clusters.forks.fork_settings import ForkSettings as ForkSettings
 from kvstack.clusters.forks.server_settings import server_options
-from kvstack.clusters.kinds import Kinds, Obj, shown
+from kvstack.clusters.kinds import Kinds, shown
 from kvstack.component.errors import ComponentError
 from kvstack.component.logger import Logger
 from kvstore.client.values import KeyValue
@@ -272,6 +273,6 @@ def _serves_own_metrics(kinds: Kinds, rows: Collection[KeyValue]) -> bool:
     return False
 
 
-def _is_ready(node: Obj) -> bool:
+def _is_ready(node: Object) -> bool:
     conditions = (node.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
