@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -156,12 +157,12 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 
 def _availability(obj: Obj) -> str:
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == AVAILABLE:
-            status: str = condition.get("status", "")
-            reason = condition.get("reason")
-            return f"{status} ({reason})" if reason and status != "True" else status
-    return "Unknown"
+    condition = find((obj.get("status") or {}).get("conditions"), AVAILABLE)
+    if condition is None:
+        return "Unknown"
+    status: str = condition.get("status", "")
+    reason = condition.get("reason")
+    return f"{status} ({reason})" if reason and status != "True" else status
 
 
 API_SERVICES: Final = with_status(

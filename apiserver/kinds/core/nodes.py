@@ -6,6 +6,8 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.addresses import cidr_warnings, parse_cidr, validate_legacy_cidr
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.core.node_status import READY
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -272,12 +274,11 @@ def _cells(obj: Obj, now: float) -> list[Any]:
 
 
 def _state(obj: Obj) -> str:
-    states = [
-        "Ready" if each.get("status") == "True" else "NotReady"
-        for each in obj.get("status", {}).get("conditions") or ()
-        if each.get("type") == "Ready"
-    ]
-    state = states[-1] if states else "Unknown"
+    # Of several the last one counts, as upstream.
+    ready = find(reversed(obj.get("status", {}).get("conditions") or ()), READY)
+    state = "Unknown"
+    if ready is not None:
+        state = READY if ready.get("status") == "True" else "NotReady"
     is_closed = obj.get("spec", {}).get("unschedulable", False)
     return f"{state},SchedulingDisabled" if is_closed else state
 

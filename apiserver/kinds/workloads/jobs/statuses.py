@@ -8,6 +8,7 @@ checked when something they concern has changed: existing faults of a stored sta
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     OMITTED,
     FieldError,
@@ -119,8 +120,8 @@ def _is_resumed(old: Obj, new: Obj) -> bool:
 
 
 def _has_suspended(job: Obj, value: str) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Suspended" and _is(each, value) for each in conditions)
+    suspended = find((job.get("status") or {}).get("conditions"), "Suspended")
+    return suspended is not None and _is(suspended, value)
 
 
 def _is(condition: Obj, value: str) -> bool:
