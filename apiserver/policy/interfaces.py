@@ -19,20 +19,9 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.credentials import Credentials
 from kvstack.apiserver.registry.view import Change as Change
+from kvstack.component.clock import Clock as Clock
 
 Obj: TypeAlias = dict[str, Any]
-
-
-class Clock(Protocol):
-    """A clock."""
-
-    def monotonic_ns(self) -> int:
-        """Return nanoseconds since some fixed moment; never goes back."""
-        ...
-
-    def unix_ms(self) -> int:
-        """Return milliseconds since 1970 UTC; may jump either way."""
-        ...
 
 
 # Provided by the registry.

@@ -47,6 +47,19 @@ def test_facts_stand_once() -> None:
     assert by_hand == _EXCEPTIONS, f"use the functions of {HOME}"
 
 
+def test_there_is_one_clock() -> None:
+    protocols = {
+        str(path.relative_to(ROOT))
+        for folder in ("agents", "apiserver", "kvstack", "kvstore")
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.ClassDef)
+        and node.name.endswith("Clock")
+        and "Protocol" in map(ast.unparse, node.bases)
+    }
+    assert protocols == {"kvstack/component/clock.py"}
+
+
 @pytest.mark.parametrize(
     ("text", "fact"),
     [
