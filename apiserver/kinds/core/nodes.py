@@ -29,11 +29,11 @@ from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.core.node_config import check_config_source, check_config_status
+from kvstack.apiserver.kinds.pods.scheduling import TAINT_EFFECTS
 from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_positive
 from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
 
-TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 ROLE_LABEL: Final = "kubernetes.io/role"
 

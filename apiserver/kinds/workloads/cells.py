@@ -9,6 +9,7 @@ from typing import Any, Final
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.groups import GroupKind, parse_group_version
 from kvstack.apimachinery.objects.times import age, human_duration, parse_time
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.cells import bool_text, first_of, pairs_text
 from kvstack.apiserver.kinds.strategy import Obj
 
@@ -273,4 +274,4 @@ def _amount(current: Mapping[str, Any] | None, name: str) -> str:
 
 
 _NIL: Final = "<nil>"
-_METRIC_TYPES: Final = frozenset({"External", "Pods", "Object", "Resource", "ContainerResource"})
+_METRIC_TYPES: Final = frozenset(enum_values("io.k8s.api.autoscaling.v1.MetricSpec", "type"))

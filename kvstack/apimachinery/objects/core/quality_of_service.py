@@ -21,6 +21,8 @@ Obj = dict[str, Any]
 GUARANTEED: Final = "Guaranteed"
 BURSTABLE: Final = "Burstable"
 BEST_EFFORT: Final = "BestEffort"
+CLASSES: Final = (GUARANTEED, BURSTABLE, BEST_EFFORT)
+"""The classes, those first that a node takes away last."""
 
 
 def quality_of(pod: Obj, *, limited: bool = False) -> str:
