@@ -40,7 +40,8 @@ class Context:
     verb: str = "update"
     """The verb, as in authorization."""
     is_dry_run: bool = False
-    allow_privileged: bool = True
+    allow_privileged: bool = False
+    """Whether pods may have privileged containers: a flag of the server, off by default."""
     new_uid: Callable[[], str] = field(default=lambda: "")
     """Returns a random UID."""
     access: Access = NO_ACCESS

@@ -127,6 +127,7 @@ class Request(NamedTuple):
             user_uid="admin",
             groups=("system:masters", "system:authenticated"),
             is_dry_run="dryRun" in self.target.query,
+            allow_privileged=True,  # as the recorded server
             access=FULL_ACCESS,
             expressions=CEL,
         )
