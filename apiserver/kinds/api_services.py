@@ -21,7 +21,14 @@ from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.scalars import decode_base64
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import (
+    NO_TABLE,
+    Context,
+    Obj,
+    Peculiarities,
+    Strategy,
+    with_status,
+)
 
 AVAILABLE: Final = "Available"
 LOCAL: Final = "Local"
@@ -168,7 +175,7 @@ def _availability(obj: Obj) -> str:
 API_SERVICES: Final = with_status(
     Strategy(
         allows_any_finalizer=True,
-        tells_metadata_twice=True,
+        peculiarities=Peculiarities(reports_metadata_twice=True),
         default=_default,
         prepare_create=_prepare_create,
         prepare_update=_prepare_update,

@@ -299,7 +299,7 @@ def create(request: Request, admit: Admit | None = None) -> Reply:
         meta["generation"] = 1
     strategy.prepare_create(obj, context)
     errors = _create_errors(obj, row, strategy, context)
-    _refuse(row, meta, errors if strategy.tells_repeated else distinct(errors))
+    _refuse(row, meta, errors if strategy.peculiarities.reports_repeated else distinct(errors))
     warnings = [*unknown, *owners, *context.warnings, *strategy.warnings(obj, context)]
     return Reply(201, _to_served(strategy, row, obj), warnings)
 
@@ -314,7 +314,7 @@ def _create_errors(
     obj: Obj, row: Resource, strategy: Strategy, context: Context
 ) -> list[FieldError]:
     meta = obj["metadata"]
-    if strategy.checks_metadata_last:
+    if strategy.peculiarities.checks_metadata_last:
         return strategy.validate(obj, context) or metadata.validate(
             meta, name_is_path_segment, is_namespaced=row.is_namespaced
         )
