@@ -12,17 +12,16 @@ event, it waits for 0.8 s, twice as long each time up to 30 s, with jitter.
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from kvstack.agents.client.api import JSON, Api, Event
 from kvstack.agents.client.back_off import RetryBackOff
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _INITIAL_END: Final = "k8s.io/initial-events-end"
 WATCH_S: Final = 300

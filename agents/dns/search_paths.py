@@ -20,8 +20,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kvstack.agents.dns.query import wire_name
-from kvstack.agents.dns.services import Object, normal
+from kvstack.agents.dns.services import normal
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
+from kvstack.apimachinery.objects.json_object import Object
 
 NDOTS: Final = 5
 """The ndots that kubelets write into pods."""

@@ -14,7 +14,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, SERVICES
-from kvstack.agents.client.informer import Handler, Informer, Object
+from kvstack.agents.client.informer import Handler, Informer
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns import cluster as clusters
@@ -28,6 +28,7 @@ from kvstack.agents.dns.sockets import check_host, open_pair
 from kvstack.agents.dns.tcp_port import TcpPort
 from kvstack.agents.dns.traffic import Traffic
 from kvstack.agents.dns.udp_port import UdpPort
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
 PREFIX_MIN: Final = {4: 16, 6: 48}

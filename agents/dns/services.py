@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 
-Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a Service."""
 

@@ -11,7 +11,7 @@ the right to list policies, namespaces and pods, which is checked again while it
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NAMESPACES, NETWORK_POLICIES, PODS
@@ -25,12 +25,11 @@ from kvstack.agents.network_policy.nftables.program import NftWriter, table_of
 from kvstack.agents.network_policy.nftables.table import Table
 from kvstack.agents.network_policy.own_pods import OwnPods
 from kvstack.agents.network_policy.ranges import FAMILIES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 from kvstack.component.net import nft
 from kvstack.component.net.hosts import has_ipv6
-
-Object: TypeAlias = dict[str, Any]
 
 NOT_ENFORCED: Final = "NetworkPolicies are not enforced"
 NO_NETWORK: Final = "pods share the network of their node"

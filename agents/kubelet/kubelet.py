@@ -16,7 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
@@ -59,6 +59,7 @@ from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError
 from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 
@@ -66,7 +67,6 @@ if TYPE_CHECKING:
     from kvstack.agents.kubelet.device_plugins.devices import Devices
     from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins
 
-Object: TypeAlias = dict[str, Any]
 
 _WORKERS: Final = 32
 _BY_UID: Final = "uid"

@@ -11,16 +11,15 @@ its own.
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.exposition_reader import ReadingError
 from kvstack.agents.metrics.http_pages import ServerAddress, fetch
 from kvstack.agents.metrics.readings import Reading, read_page_of_others
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.http.tls import KeyPair, client_context, read_bundle
-
-Object: TypeAlias = dict[str, Any]
 
 _PATH: Final = "/metrics/resource"
 _BYTES_MAX: Final = 4 << 20

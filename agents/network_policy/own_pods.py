@@ -5,11 +5,10 @@ its sandbox's: a pod that was deleted by force is isolated as long as something 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.network_policy.cluster import OwnPod
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _MIRROR: Final = "kubernetes.io/config.mirror"
 """Annotation of the mirror of a static pod: the uid that its node knows it by."""

@@ -7,12 +7,11 @@ nothing. In a rule None stands for everything (an empty list, or none), and neve
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.network_policy.ranges import Family, Range, Ranges, merged, ranges_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import NOTHING, Selector, SelectorError, from_object
-
-Object: TypeAlias = dict[str, Any]
 
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
 """Those that rules are written for; one that the schema gains is not among them."""

@@ -8,11 +8,10 @@ with more endpoints times ports than ENDPOINTS_MAX is a ValueError.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.proxy.services import FAMILIES, HEADLESS, Family, address_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 SERVICE_NAME: Final = "kubernetes.io/service-name"
 """The label of a slice that names its Service."""

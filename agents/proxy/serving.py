@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from random import SystemRandom
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
@@ -30,12 +30,11 @@ from kvstack.agents.proxy.services import FAMILIES, HEADLESS, PROXY_NAME, Family
 from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 from kvstack.agents.proxy.userspace.local_ranges import LocalRanges, remove_local_ranges
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.http.serving.listeners import Listener
 from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 NODE_S: Final = 30.0
 """So long the node is waited for, before loopback is taken for its address."""

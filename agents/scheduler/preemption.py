@@ -10,7 +10,7 @@ are spared. The node is taken that hurts least. Budgets are a preference, not a 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.scheduler.cycle import Code, Reason
 from kvstack.agents.scheduler.diagnosis import count_texts, histogram
@@ -21,9 +21,8 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.overlay import Overlay
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
 from kvstack.apimachinery.objects.core.pod_status import condition_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 DISRUPTION: Final = "DisruptionTarget"
 BY_SCHEDULER: Final = "PreemptionByScheduler"

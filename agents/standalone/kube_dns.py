@@ -11,16 +11,19 @@ and may then be changed. `KubeDns.decide` returns the next write; the rest does 
 import asyncio
 from collections.abc import Callable
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, SERVICES
-from kvstack.agents.client.informer import Informer, Object
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.dns.services import SERVICE_LABEL
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.agents.client.informer import Informer
 
 Network: TypeAlias = IPv4Network | IPv6Network
 

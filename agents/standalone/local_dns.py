@@ -15,7 +15,6 @@ from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES
-from kvstack.agents.client.informer import Object
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.clients import Network
@@ -25,6 +24,7 @@ from kvstack.agents.dns.forwarding.forwarder import Forwarding
 from kvstack.agents.dns.forwarding.node_resolvers import NodeResolvers
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.standalone.kube_dns import Endpoint, KubeDns
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 

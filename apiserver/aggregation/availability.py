@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.conditions import find, set_condition
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
-from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Obj, Remote, remote_of
+from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Remote, remote_of
 from kvstack.apiserver.kinds.api_services import LOCAL, LOCAL_MESSAGE
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import now_text
@@ -264,26 +265,26 @@ class AvailabilityKeeper:
             why = f"bad status from {url}: {code}"
         return f"failing or missing response from {url}: {why}"
 
-    async def _write_condition(self, obj: Obj, finding: Finding) -> None:
+    async def _write_condition(self, obj: Object, finding: Finding) -> None:
         if _is_reported(obj, finding):
             return
-        condition: Obj = {
+        condition: Object = {
             "type": AVAILABLE,
             **finding.condition,
             "lastTransitionTime": now_text(self._registry.clock),
         }
-        new: Obj = json_text.copied(obj)
+        new: Object = json_text.copied(obj)
         status = new.setdefault("status", {})
         status["conditions"] = set_condition(status.get("conditions"), condition)
         await self._registry.live.replace(API_SERVICES, new, "status")
 
 
-def _is_reported(obj: Obj, finding: Finding) -> bool:
+def _is_reported(obj: Object, finding: Finding) -> bool:
     """Return whether the condition of an APIService already says so."""
     known = find((obj.get("status") or {}).get("conditions"), AVAILABLE)
     return known is not None and finding.condition.items() <= known.items()
 
 
-def _has_address(found: Obj, port_name: str) -> bool:
+def _has_address(found: Object, port_name: str) -> bool:
     has_port = any((each.get("name") or "") == port_name for each in found.get("ports") or ())
     return has_port and any(each.get("addresses") for each in found.get("endpoints") or ())

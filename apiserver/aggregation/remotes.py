@@ -6,17 +6,16 @@ remotes.at("/apis/metrics.k8s.io/v1beta1/nodes")   → Remote, or None
 
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.interfaces import Change, ObjectView
 
 API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 AVAILABLE: Final = "Available"
 _PORT: Final = 443
-
-Obj = dict[str, Any]
 
 
 class Remote(NamedTuple):
@@ -95,7 +94,7 @@ class Remotes:
             changed()
 
 
-def remote_of(obj: Obj) -> Remote | None:
+def remote_of(obj: Object) -> Remote | None:
     """Return the server of an APIService; None: it is local."""
     spec = obj["spec"]
     service = spec.get("service")

@@ -16,6 +16,7 @@ update then keeps the entries unchanged, an apply fails. Without it there is no 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apimachinery.schema.zeros import zero
 from kvstack.apiserver.apply.comparison import is_same, reaches_untyped
@@ -29,9 +30,8 @@ from kvstack.apiserver.apply.field_set import (
     recursive_difference,
 )
 from kvstack.apiserver.apply.path import FIELD
-from kvstack.apiserver.apply.structure import Obj
 
-Convert: TypeAlias = Callable[[Obj, str], tuple[Obj, Type] | None]
+Convert: TypeAlias = Callable[[Object, str], tuple[Object, Type] | None]
 
 
 class ConversionError(Exception):
@@ -41,7 +41,7 @@ class ConversionError(Exception):
 class Versioned(NamedTuple):
     """An object, its type, and the version of both."""
 
-    obj: Obj
+    obj: Object
     type: Type
     api_version: str
 
@@ -88,7 +88,7 @@ class Endpoint:
         self.convert: Final = convert
         self.is_strict: Final = reaches_untyped(type_)
         """Whether objects may hold schemaless content."""
-        self.zero: Final[Obj] = zero(type_)()
+        self.zero: Final[Object] = zero(type_)()
         """An object with only the fields that are always written."""
         self.created: Final[Everything] = created_of(type_, self.zero, is_same)
         """Finds the fields of a new object beyond `zero`; raises ItemError."""
@@ -101,7 +101,7 @@ class Endpoint:
             fields = matching(fields, self._only)
         return recursive_difference(fields, self._reset) if self._reset else fields
 
-    def versioned(self, obj: Obj) -> Versioned:
+    def versioned(self, obj: Object) -> Versioned:
         """Return an object of this endpoint's version, with its type."""
         return Versioned(obj, self.type, self.api_version)
 
@@ -125,7 +125,7 @@ class Versions:
 
     __slots__ = ("_endpoint", "_found", "_own")
 
-    def __init__(self, endpoint: Endpoint, obj: Obj) -> None:
+    def __init__(self, endpoint: Endpoint, obj: Object) -> None:
         """obj: at the version of the endpoint."""
         self._endpoint = endpoint
         self._own = endpoint.versioned(obj)

@@ -10,13 +10,13 @@ took longer than the traversal. Each level is in the order of `path.in_order`.
 from collections.abc import Callable
 from typing import Final, cast
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.field_set import SELF, FieldSet
 from kvstack.apiserver.apply.path import FIELD, in_order, keys_element, name_element
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
     Json,
-    Obj,
     is_associative,
     is_granular,
     item_element,
@@ -78,7 +78,7 @@ def items_by_element(values: list[Json], type_: Type) -> dict[str, list[Json]]:
     return items
 
 
-def created_of(type_: Type, zero: Obj, is_same: Callable[[Json, Json], bool]) -> Everything:
+def created_of(type_: Type, zero: Object, is_same: Callable[[Json, Json], bool]) -> Everything:
     """Return the function that computes what a create sets: the difference from an empty object.
 
     zero: the fields that are always written, with their values. The function raises ItemError.

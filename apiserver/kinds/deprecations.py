@@ -5,14 +5,13 @@ volumes[0].rbd            deprecated in v1.28, non-functional in v1.31+
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import child, index, key
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_value
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import quote
-
-Obj = dict[str, Any]
 
 NODE_LABELS: Final = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -56,7 +55,7 @@ def deprecated_node_label(name: str) -> str:
 
 
 def node_selector_term_warnings(
-    term: Obj, path: str, *, checks_values: bool = False
+    term: Object, path: str, *, checks_values: bool = False
 ) -> Iterable[str]:
     """Yield the warnings about a term of a node selector."""
     expressions_path = child(path, "matchExpressions")
@@ -73,7 +72,7 @@ def node_selector_term_warnings(
                     yield f"{index(values_path, number)}: {value} is invalid, {wrong}"
 
 
-def claim_warnings(spec: Obj, path: str) -> Iterable[str]:
+def claim_warnings(spec: Object, path: str) -> Iterable[str]:
     """Yield the warnings about the spec of a PersistentVolumeClaim."""
     resources = spec.get("resources") or {}
     for list_name in ("requests", "limits"):

@@ -8,7 +8,7 @@ Keys: `secret/<namespace>/<name>`, `account/<namespace>/<name>`.
 
 import base64
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import SECRETS, SERVICE_ACCOUNTS
 from kvstack.agents.client.object_store import key_of, split_key
@@ -26,9 +26,8 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.certs.service_account_keys import SigningKey
-
-Object: TypeAlias = dict[str, Any]
 
 _TYPE: Final = "kubernetes.io/service-account-token"
 _NAME: Final = "kubernetes.io/service-account.name"

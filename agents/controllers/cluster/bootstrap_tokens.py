@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -28,9 +28,8 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError
-
-Object: TypeAlias = dict[str, Any]
 
 _TYPE: Final = "bootstrap.kubernetes.io/token"
 _TOKENS: Final = "kube-system"

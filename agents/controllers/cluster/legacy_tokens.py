@@ -8,7 +8,7 @@ label of the last use cannot be read; and all, as long as uses are not tracked f
 
 from collections.abc import Generator
 from datetime import date, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -27,10 +27,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_references import secret_names
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _TYPE: Final = "kubernetes.io/service-account-token"
 _ACCOUNT: Final = "kubernetes.io/service-account.name"

@@ -8,7 +8,7 @@ the namespace: what is left of it is unknown. All reads are live.
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NAMESPACES, PODS
 from kvstack.agents.client.discovery import Discovery
@@ -39,9 +39,8 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 _FINALIZER: Final = "kubernetes"
 _BEGUN_S: Final = 5.0

@@ -9,7 +9,7 @@ migration has succeeded, unless the definition was changed meanwhile.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import CUSTOM_RESOURCE_DEFINITIONS, STORAGE_VERSION_MIGRATIONS
 from kvstack.agents.client.discovery import Discovery
@@ -33,10 +33,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _NAME: Final = "storage-version-migrator-controller"
 _RUNNER: Final = "migration-runner-controller"

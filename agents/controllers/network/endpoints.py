@@ -7,7 +7,7 @@ out. At the start Endpoints are looked for whose service is gone.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -51,8 +51,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ready
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _LEFTOVERS: Final = "leftovers"
 _LEADER: Final = "control-plane.alpha.kubernetes.io/leader"

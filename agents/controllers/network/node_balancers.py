@@ -11,7 +11,7 @@ goes to the oldest Service; the others wait, and an Event names it.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import NODES, SERVICES
 from kvstack.agents.client.object_store import key_of
@@ -27,8 +27,7 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.node_status import is_ready
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 CLASS: Final = "kvstack.io/node"
 """The loadBalancerClass of Services that are to be served so."""

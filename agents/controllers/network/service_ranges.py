@@ -6,7 +6,7 @@ in it alone; and not before API servers have had time to see that it goes.
 
 import ipaddress
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import IP_ADDRESSES, SERVICE_CIDRS
 from kvstack.agents.client.object_store import key_of
@@ -28,10 +28,10 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, STRATEGIC_MERGE_PATCH
 
-Object: TypeAlias = dict[str, Any]
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _FINALIZER: Final = "networking.k8s.io/service-cidr-finalizer"

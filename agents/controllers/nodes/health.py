@@ -5,15 +5,14 @@ the last change.
 """
 
 import math
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.node_status import READY, ready_condition
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _WATCHED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
 

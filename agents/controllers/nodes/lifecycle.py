@@ -11,7 +11,7 @@ empty nodes.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -50,10 +50,9 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions, pod_status
 from kvstack.apimachinery.objects.core.node_status import READY, ready_condition
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 PODS_OF_NODE: Final = "spec.nodeName"
 _MONITOR: Final = "monitor"

@@ -8,7 +8,7 @@ deleted pods that never got a node
 
 import math
 from collections.abc import Generator, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -26,8 +26,7 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _GONE_S: Final = 40.0
 _LIVE_PHASES: Final = frozenset(("Pending", "Running", "Unknown"))

@@ -8,11 +8,10 @@ fully disrupted       0.1; but where all zones are, none, and taints are taken b
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.options import NodeLifecycleOptions
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _REGION: Final = "topology.kubernetes.io/region"
 _ZONE: Final = "topology.kubernetes.io/zone"

@@ -14,7 +14,7 @@ Only what this made by its names is taken away. Keys: names of nodes.
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import (
     CSI_DRIVERS,
@@ -53,9 +53,9 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.core import attachments as names_of
 from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
-Object: TypeAlias = dict[str, Any]
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _BY_NODE: Final = "attachments of a node"

@@ -7,7 +7,7 @@ As upstream only what is watched is asked, not the server.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -18,8 +18,7 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.controllers.ownership import is_deleting, own_key
 from kvstack.agents.controllers.storage.finalizers import finalizers_of, hold, let_go
 from kvstack.agents.reconcile.plan import BaseController, Identity, Index, Plan, View, Watch
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _FINALIZER: Final = "kubernetes.io/vac-protection"
 _INDEX: Final = "volume attributes classes"

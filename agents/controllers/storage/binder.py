@@ -10,7 +10,7 @@ Keys: `claim/<namespace>/<name>`, `volume/<name>`.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -52,8 +52,7 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _PROVISIONERS: Final = (
     "volume.beta.kubernetes.io/storage-provisioner",

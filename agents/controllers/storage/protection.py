@@ -8,7 +8,7 @@ Before a claim is released the server is asked whether a pod uses it. The condit
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from kvstack.agents.client.object_store import key_of
@@ -36,8 +36,8 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 _Uses: TypeAlias = Callable[[Object, Object], bool]
 
 _CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"

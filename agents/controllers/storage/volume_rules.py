@@ -5,13 +5,12 @@ Shapes: claims are PersistentVolumeClaims, volumes PersistentVolumes, both plain
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
-
-Object: TypeAlias = dict[str, Any]
 
 CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"

@@ -7,7 +7,7 @@ What is expected of pods their owners say: the sum of the scales of all owners, 
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import (
     DEPLOYMENTS,
@@ -43,10 +43,9 @@ from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 from kvstack.apimachinery.objects.int_or_string import IntOrStringError, scaled
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
-
-Object: TypeAlias = dict[str, Any]
 
 _POD: Final = "pod:"
 _TIMEOUT_S: Final = 120.0

@@ -17,10 +17,10 @@ from kvstack.apimachinery.objects.core.pod_status import (
     is_ended,
     is_ready,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.times import parse_time
 
-Object: TypeAlias = dict[str, Any]
 SortKey: TypeAlias = tuple[Any, ...]
 
 _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}

@@ -8,7 +8,7 @@ Keys: `pod/<namespace>/<name>`, `claim/<namespace>/<name>`.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from kvstack.agents.client.object_store import key_of
@@ -31,9 +31,8 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import APPLY_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _MANAGER: Final = "ResourceClaimController"
 _FINALIZER: Final = "resource.kubernetes.io/delete-protection"

@@ -10,13 +10,14 @@ them. A CSINode of an earlier Node of the same name is deleted and made anew.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CSI_NODES, NODES
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
@@ -24,7 +25,6 @@ from kvstack.component.logger import Logger
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.csi.node_client import NodeFacts
 
-Object: TypeAlias = dict[str, Any]
 
 IDS: Final = "csi.volume.kubernetes.io/nodeid"
 """Annotation of a Node: ids by driver, as JSON."""

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -32,11 +32,10 @@ from kvstack.agents.kubelet.hollow.loads import IDLE, load_of
 from kvstack.agents.kubelet.hollow.pod_ranges import range_of
 from kvstack.agents.kubelet.node.leases import DURATION_S, Leases
 from kvstack.agents.kubelet.runtime.runtime import StartError, Usage
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 LEASES_TO_MISS: Final = 4
 """A lease lasts for so many renewals, as kubelet's does."""

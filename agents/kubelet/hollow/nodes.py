@@ -5,13 +5,12 @@ Nodes have numbers from 1 on, in the order in which they were seen. Addresses fo
 """
 
 from ipaddress import IPv4Address
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_subdomain
-
-Object: TypeAlias = dict[str, Any]
 
 LABEL: Final = "hollow"
 """A node with this label set to `true` is hollow, regardless of who created it."""

@@ -14,7 +14,7 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.hollow.hollow_runtime import MISSING, NAME
@@ -22,9 +22,8 @@ from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import READY, is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 RUNS_S: Final = 0.5
 """How long a pod runs that ends."""

@@ -9,7 +9,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -18,9 +18,9 @@ from kvstack.agents.client.built_in import SECRETS
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.apimachinery.objects import durations
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 OnEvent: TypeAlias = Callable[[Object, str, str, str, str], None]
 """Called with pod, name of the container, type, reason and message of an event."""
 

@@ -7,16 +7,15 @@ node, which comes long before the lease ends.
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import LEASES, NODES
 from kvstack.agents.client.timing import Clock, micro_time_text
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 NAMESPACE: Final = "kube-node-lease"
 DURATION_S: Final = 40

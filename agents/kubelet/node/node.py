@@ -9,16 +9,15 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.eviction.evictions import DEFAULT, amount_of, shown
 from kvstack.agents.kubelet.runtime.runtime import Abilities
 from kvstack.apimachinery.objects.core.conditions import transition_time
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse as parse_quantity
-
-Object: TypeAlias = dict[str, Any]
 
 VERSION: Final = "v1.37.1"
 _FEATURES: Final = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")

@@ -7,7 +7,7 @@ minutes after it was written last. Changes of conditions are recorded as events.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -19,11 +19,10 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.runtime.runtime import Image, Runtime, StartError
 from kvstack.apimachinery.objects.core.node_status import READY
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _THERE_ALREADY: Final = (409, 403)
 """The status code if the node exists already, or may not be created."""

@@ -8,7 +8,7 @@ says which of them it does not honour.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.kubelet.pods.resizes import DEFERRED, INFEASIBLE
 from kvstack.agents.kubelet.pods.sandboxes import (
@@ -23,9 +23,9 @@ from kvstack.agents.kubelet.runtime.runtime import ID
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.core.quality_of_service import CLASSES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import selects, untolerated
 
-Object: TypeAlias = dict[str, Any]
 Refusal: TypeAlias = tuple[str, str]
 
 _IDS: Final = ("runAsUser", "runAsGroup", "fsGroup")

@@ -8,14 +8,13 @@ names_of(pod, node)                how names are resolved: servers, searches, op
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.kubelet.runtime.runtime import Limits, Port, Sandbox, Security
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar, pod_requests
 from kvstack.apimachinery.objects.core.quality_of_service import quality_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse as parse_quantity
-
-Object: TypeAlias = dict[str, Any]
 
 CRITICAL_PRIORITY: Final = 2_000_000_000
 NODE_CRITICAL_PRIORITY: Final = CRITICAL_PRIORITY + 1000

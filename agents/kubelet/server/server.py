@@ -15,7 +15,7 @@ import contextlib
 import mimetypes
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import parse_qs, quote, unquote
 
 import orjson
@@ -31,6 +31,7 @@ from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.port_forward import SpdyForwarder, forward_channels
 from kvstack.agents.kubelet.server.stats import Sampler, summary
 from kvstack.agents.kubelet.server.upgrades import UpgradeError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.flags.flag_reader import TLS_VERSIONS
 from kvstack.component.http.serving.answer import Answer
@@ -40,7 +41,6 @@ from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.streams import websocket
 from kvstack.component.streams.channels import Wants, WebSocketWire, failed_status
 
-Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = dict[str, list[str]]
 Target: TypeAlias = tuple[str, str, str]
 """Namespace, pod, container."""

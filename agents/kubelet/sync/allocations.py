@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -46,9 +46,8 @@ from kvstack.agents.kubelet.sync.pod_admission import PodAdmission
 from kvstack.agents.kubelet.sync.pod_sync import PodRecord
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.core.quality_of_service import CLASSES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 FILE: Final = "resources.json"
 _RETRY_S: Final = 10.0

@@ -6,7 +6,7 @@ to its mirror.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -14,10 +14,9 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.kubelet.pods import resizes
 from kvstack.apimachinery.objects.core.conditions import transition_time
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _REPLACED: Final = ("podIPs", "hostIPs")
 _GONE: Final = (404, 409)

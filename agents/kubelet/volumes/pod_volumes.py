@@ -39,10 +39,10 @@ from kvstack.agents.kubelet.volumes.watched_objects import (
     NotKnownError,
     WatchedObjects,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 VolumePaths: TypeAlias = Mapping[str, tuple[Path, bool]]
 
 _NOT_FOUND: Final = 404

@@ -5,17 +5,16 @@ finalizer ─► status: allocation, reservedFor ─► conditions of devices ar
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import RESOURCE_CLAIMS
 from kvstack.agents.scheduler.devices.binding import has_failed, has_timed_out, is_ready
 from kvstack.agents.scheduler.handle import Handle, PluginError
 from kvstack.agents.scheduler.snapshot.devices import allocation_of, reserves, results_of
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
-
-Object: TypeAlias = dict[str, Any]
 
 _FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _TRIES: Final = 5

@@ -8,14 +8,12 @@ cluster's view shows as they were before they were written say nothing yet.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 from kvstack.agents.scheduler.handle import PluginError
 from kvstack.agents.scheduler.snapshot import node_selectors, storage
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class Progress:

@@ -6,7 +6,7 @@ the configuration, for the pods of its services and its owner. Terminating pods 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -34,9 +34,8 @@ from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch
 from kvstack.agents.scheduler.snapshot.taints import keeps_away
 from kvstack.agents.scheduler.spread_selectors import default_selector, own_selector
 from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
-
-Object: TypeAlias = dict[str, Any]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 _TEXT: Final = "node(s) didn't match pod topology spread constraints"

@@ -8,7 +8,7 @@ node is a `Plan`, carried out once the node is chosen.
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -36,10 +36,9 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
 from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 _NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
 _BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"

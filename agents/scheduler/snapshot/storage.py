@@ -1,8 +1,8 @@
 """Volumes, claims and classes in the scheduler's snapshot."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 DEFAULT_CLASS_BETA: Final = "volume.beta.kubernetes.io/storage-class"
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"

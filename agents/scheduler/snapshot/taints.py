@@ -1,7 +1,7 @@
 """Which nodes a pod's tolerations do not allow."""
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.apimachinery.objects.core.tolerations import (
     NO_EXECUTE,
@@ -9,8 +9,7 @@ from kvstack.apimachinery.objects.core.tolerations import (
     Taint,
     is_tolerated,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
 

@@ -11,7 +11,7 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import yaml
 
@@ -25,11 +25,10 @@ from kvstack.agents.standalone.joining.access import (
     PUBLIC,
     SYSTEM,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 from kvstack.component.version import KUBERNETES_VERSION
-
-Object: TypeAlias = dict[str, Any]
 
 _RETRY_S: Final = 1.0
 _RETRY_S_MAX: Final = 30.0

@@ -12,7 +12,7 @@ import hmac
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
@@ -29,8 +29,6 @@ from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.component.certs.kubeconfig_reader import KubeconfigReader
 from kvstack.component.errors import ConfigError
-
-Object: TypeAlias = dict[str, Any]
 
 _AGENT: Final = "kvstack-join"
 _KUBECONFIG: Final = "kubeconfig"

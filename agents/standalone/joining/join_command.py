@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 from urllib.parse import urlsplit
 
 import yaml
@@ -39,6 +39,7 @@ from kvstack.agents.standalone.joining.discovery import discover, key_hash, pars
 from kvstack.agents.standalone.local_proxy import LocalProxy, LocalProxyOptions
 from kvstack.apimachinery.objects import durations
 from kvstack.apimachinery.objects.core.node_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.cert_files import write_file
 from kvstack.component.errors import ConfigError
@@ -46,8 +47,6 @@ from kvstack.component.line_log.line_logger import open_logger
 from kvstack.component.net.hosts import of_families, own_address
 from kvstack.component.process.program import FAILED, run
 from kvstack.component.units import SECOND_NS
-
-Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack join"
 _OWN: Final = {

@@ -15,7 +15,7 @@ from binascii import Error as Base64Error
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import yaml
@@ -30,14 +30,13 @@ from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.standalone.joining import tokens
 from kvstack.agents.standalone.joining.access import CLUSTER_INFO, PUBLIC, SYSTEM
 from kvstack.agents.standalone.joining.discovery import key_hash
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text, read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
-
-Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack token"
 ABOUT: Final = """\

@@ -9,14 +9,13 @@ import base64
 import re
 import secrets
 import string
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
 from kvstack.agents.standalone.joining.access import JOINING, SYSTEM
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, human_duration, parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 TYPE: Final = "bootstrap.kubernetes.io/token"
 _PREFIX: Final = "bootstrap-token-"

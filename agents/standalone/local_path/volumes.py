@@ -1,14 +1,13 @@
 """The objects of local-path: its StorageClass, its volumes, and supported claims."""
 
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUMES, STORAGE_CLASSES
 from kvstack.agents.controllers.storage.volume_rules import PROVISIONED_BY, class_of
 from kvstack.agents.kubelet.hollow import nodes as hollow
 from kvstack.agents.kubelet.node import node as node_labels
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 CLASS: Final = "local-path"
 PROVISIONER: Final = "kvstack.io/local-path"

@@ -3,10 +3,11 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.conditions import find
-from kvstack.apiserver.kinds.strategy import Obj, Strategy
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apiserver.kinds.strategy import Strategy
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
+def _cells(obj: Object, _now: float) -> list[Any]:
     name = obj["metadata"]["name"]
     condition = find(obj.get("conditions"), "Healthy")
     if condition is None:

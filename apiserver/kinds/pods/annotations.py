@@ -9,10 +9,11 @@ scheduler.alpha.kubernetes.io/tolerations                JSON; validated, withou
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.field_errors import child, forbidden, invalid, key
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.kinds.file_paths import check_descending
@@ -20,7 +21,6 @@ from kvstack.apiserver.kinds.pods.annotated_tolerations import TOLERATIONS, chec
 from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.rules import Errors
 
-Obj = dict[str, Any]
 Annotations = Mapping[str, str]
 
 MIRROR: Final = "kubernetes.io/config.mirror"
@@ -90,7 +90,7 @@ def check_matching_profiles(scope: SpecScope, annotations: Annotations) -> None:
         _check_app_armor_matches(scope, annotations)
 
 
-def app_armor_profile(annotation: str) -> Obj | None:
+def app_armor_profile(annotation: str) -> Object | None:
     """Return the profile that an annotation names; None if it names none."""
     kind = _APP_ARMOR.get(annotation)
     if kind is not None:
@@ -157,7 +157,7 @@ def _check_app_armor_matches(scope: SpecScope, annotations: Annotations) -> None
 
 
 def _check_match(
-    errors: Errors, profile: Obj, annotation: str, kind: str, path: str, what: str
+    errors: Errors, profile: Object, annotation: str, kind: str, path: str, what: str
 ) -> None:
     field_type = profile.get("type")
     message = f"{what} type in annotation and field must match"

@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     key,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_label_value
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
@@ -29,7 +30,7 @@ from kvstack.apiserver.kinds.storage.volume_specs import (
     RETAIN,
     check_volume_spec,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 MOUNT_ANNOTATION: Final = "volume.beta.kubernetes.io/mount-options"
 PENDING: Final = "Pending"
@@ -58,7 +59,7 @@ _STABLE_LABELS: Final = {
 }
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     if not spec.get("persistentVolumeReclaimPolicy"):
         spec["persistentVolumeReclaimPolicy"] = RETAIN
@@ -70,11 +71,11 @@ def _default(obj: Obj) -> None:
         status["phase"] = PENDING
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     obj["status"] = {"phase": PENDING, "lastPhaseTransitionTime": context.now}
 
 
-def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
+def _prepare_status(new: Object, old: Object, context: Context) -> None:
     new["spec"] = old["spec"]
     status, before = new["status"], old["status"]
     given, kept = (each.get("lastPhaseTransitionTime") for each in (status, before))
@@ -85,11 +86,11 @@ def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
         status["lastPhaseTransitionTime"] = context.now
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _errors(obj, allows_bad_values=False)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     spec, before = new["spec"], old["spec"]
     errors = _errors(new, allows_bad_values=_has_bad_values(before))
     errors += _source_errors(spec, before)
@@ -105,11 +106,11 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     return [] if new["metadata"].get("resourceVersion") else [required("resourceVersion")]
 
 
-def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
+def _errors(obj: Object, *, allows_bad_values: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     metadata, spec = obj["metadata"], obj["spec"]
     name = metadata.get("name", "")
@@ -121,7 +122,7 @@ def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
     return errors
 
 
-def _has_bad_values(spec: Obj) -> bool:
+def _has_bad_values(spec: Object) -> bool:
     """Return whether a stored volume has invalid label values in its affinity."""
     selector = (spec.get("nodeAffinity") or {}).get("required") or {}
     return any(
@@ -132,7 +133,7 @@ def _has_bad_values(spec: Obj) -> bool:
     )
 
 
-def _source_errors(spec: Obj, before: Obj) -> list[FieldError]:
+def _source_errors(spec: Object, before: Object) -> list[FieldError]:
     csi, old_csi = spec.get("csi"), before.get("csi")
     name = "controllerExpandSecretRef"
     if csi is not None and old_csi is not None and old_csi.get(name) is None:
@@ -146,18 +147,18 @@ def _source_errors(spec: Obj, before: Obj) -> list[FieldError]:
     return [forbidden("spec.persistentvolumesource", detail)]
 
 
-def _source(spec: Obj) -> Obj:
+def _source(spec: Object) -> Object:
     return {name: value for name, value in spec.items() if name in SOURCE_NAMES}
 
 
-def _internal_source(source: Obj) -> Obj:
+def _internal_source(source: Object) -> Object:
     fields = built_in_types()[_SPEC].fields.values()
     shown = {each.go_name for each in fields if each.name in SOURCE_NAMES}
     members = internal_value(source, _SPEC).items()
     return {name: value for name, value in members if name in shown}
 
 
-def _affinity_errors(affinity: Obj | None, before: Obj | None) -> list[FieldError]:
+def _affinity_errors(affinity: Object | None, before: Object | None) -> list[FieldError]:
     if before is None or same(affinity, before, _AFFINITY):
         return []
     if affinity is not None and same(affinity, _with_stable_labels(affinity, before), _AFFINITY):
@@ -168,11 +169,11 @@ def _affinity_errors(affinity: Obj | None, before: Obj | None) -> list[FieldErro
     ]
 
 
-def _with_stable_labels(affinity: Obj, before: Obj) -> Obj:
+def _with_stable_labels(affinity: Object, before: Object) -> Object:
     """Return the old affinity with deprecated labels renamed where the new one renames them."""
     terms = (affinity.get("required") or {}).get("nodeSelectorTerms") or []
     old_terms = (before.get("required") or {}).get("nodeSelectorTerms") or []
-    renamed: list[Obj] = []
+    renamed: list[Object] = []
     for position, old_term in enumerate(old_terms):
         term = terms[position] if position < len(terms) else {}
         renamed.append(
@@ -188,8 +189,8 @@ def _with_stable_labels(affinity: Obj, before: Obj) -> Obj:
     return {"required": {"nodeSelectorTerms": renamed}} if before.get("required") else {}
 
 
-def _renamed(old: list[Obj], new: list[Obj]) -> list[Obj]:
-    result: list[Obj] = []
+def _renamed(old: list[Object], new: list[Object]) -> list[Object]:
+    result: list[Object] = []
     for position, requirement in enumerate(old):
         name = requirement.get("key", "")
         other = new[position].get("key", "") if position < len(new) else name
@@ -198,7 +199,7 @@ def _renamed(old: list[Obj], new: list[Obj]) -> list[Obj]:
     return result
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     spec = obj["spec"]
     annotations = obj["metadata"].get("annotations") or {}
     warnings = [
@@ -222,11 +223,11 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec, status = obj["metadata"], obj["spec"], obj["status"]
     claim = spec.get("claimRef")
     annotations = metadata.get("annotations") or {}

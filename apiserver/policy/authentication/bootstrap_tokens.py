@@ -16,9 +16,10 @@ from typing import Final
 
 from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, parse_time
 from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
-from kvstack.apiserver.policy.interfaces import Clock, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, ObjectView
 
 BOOTSTRAPPERS: Final = "system:bootstrappers"
 
@@ -53,7 +54,7 @@ class BootstrapTokens:
             return None
         return Identified(User(f"system:bootstrap:{token_id}", groups=groups), accepted)
 
-    def _fits(self, secret: Obj, token_id: str, secret_part: str) -> bool:
+    def _fits(self, secret: Object, token_id: str, secret_part: str) -> bool:
         return (
             secret["metadata"].get("deletionTimestamp") is None
             and secret.get("type") == _TYPE
@@ -72,7 +73,7 @@ class BootstrapTokens:
             return True
 
 
-def _text(secret: Obj, member: str) -> str:
+def _text(secret: Object, member: str) -> str:
     """Return a text of a Secret; empty: it is missing or not a text."""
     try:
         return base64.b64decode((secret.get("data") or {}).get(member) or "").decode()

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from kvstack.apimachinery.attributes import parse_service_account
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.policy.authentication.results import (
@@ -24,7 +25,7 @@ from kvstack.apiserver.policy.authentication.service_account_tokens import (
     OutdatedError,
     TokenVerifier,
 )
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import (
     ClaimsError,
     LegacyClaims,
@@ -127,7 +128,7 @@ class LegacyTokens:
         warnings = (_AUTO_GENERATED,) if is_listed else ()
         return Identified(claims.user(), audiences, warnings, annotations)
 
-    def _checked_secret(self, token: str, claims: LegacyClaims) -> Obj:
+    def _checked_secret(self, token: str, claims: LegacyClaims) -> Object:
         secret = self._view.get(SECRETS, claims.namespace, claims.secret)
         if secret is None or secret["metadata"].get("deletionTimestamp"):
             raise OutdatedError("Token has been invalidated")
@@ -136,7 +137,7 @@ class LegacyTokens:
             raise OutdatedError("Token does not match server's copy")
         return secret
 
-    def _checked_account(self, claims: LegacyClaims) -> Obj:
+    def _checked_account(self, claims: LegacyClaims) -> Object:
         namespace, (name, uid) = claims.namespace, claims.account
         account = self._view.get(ACCOUNTS, namespace, name)
         if account is None:
@@ -148,7 +149,7 @@ class LegacyTokens:
             raise OutdatedError(f"ServiceAccount UID ({found}) does not match claim ({uid})")
         return account
 
-    def _note_use(self, secret: Obj) -> None:
+    def _note_use(self, secret: Object) -> None:
         now = self._clock.unix_ms() / 1000
         today = format_time(now)[:10]
         # Clocks of several API servers need not agree on midnight.
@@ -160,7 +161,7 @@ class LegacyTokens:
             self.on_use()
 
 
-def _labels(secret: Obj) -> dict[str, str]:
+def _labels(secret: Object) -> dict[str, str]:
     return secret["metadata"].get("labels") or {}
 
 

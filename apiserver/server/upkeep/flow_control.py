@@ -13,9 +13,9 @@ import orjson
 
 from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.server.loopback import Loopback
@@ -81,7 +81,7 @@ class FlowControl:
             new = {**current, "metadata": metadata, "spec": wanted}
             await self._loopback.update(resource, new, PRODUCER)
 
-    async def _tell_one(self, schema: Obj) -> None:
+    async def _tell_one(self, schema: Object) -> None:
         metadata = schema["metadata"]
         level = schema["spec"]["priorityLevelConfiguration"]["name"]
         is_there = self._view.get(LEVELS, "", level) is not None

@@ -9,9 +9,9 @@ import struct
 from typing import Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import parse_micro_time
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.server.loopback import Loopback
@@ -77,7 +77,7 @@ class IdentityLease:
                 if error.code not in _GONE:  # it was renewed, or another server deleted it first
                     raise
 
-    def _metadata(self, known: Obj) -> Obj:
+    def _metadata(self, known: Object) -> Object:
         labels = {**(known.get("labels") or {}), _IDENTITY: COMPONENT, _HOST: self._host}
         annotations = {**(known.get("annotations") or {}), _ADDRESS: self._address}
         return {
@@ -98,7 +98,7 @@ def lease_name(host: str) -> str:
     return f"apiserver-{shown}"
 
 
-def _is_over(lease: Obj, now: float) -> bool:
+def _is_over(lease: Object, now: float) -> bool:
     spec = lease.get("spec") or {}
     renewed, life_s = spec.get("renewTime"), spec.get("leaseDurationSeconds")
     if not renewed or life_s is None:

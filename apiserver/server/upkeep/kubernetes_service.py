@@ -13,9 +13,9 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.server.certs.serving_certificate import first_address
 from kvstack.apiserver.server.loopback import Loopback
@@ -158,7 +158,7 @@ class KubernetesService:
         metadata = {**stored["metadata"], "labels": {**own, **labels}}
         await self._loopback.update(resource, {**stored, "metadata": metadata, **desired})
 
-    async def _create(self, resource: GroupResource, obj: Obj) -> None:
+    async def _create(self, resource: GroupResource, obj: Object) -> None:
         try:
             await self._loopback.create(resource, obj)
         except ApiError as error:

@@ -18,10 +18,10 @@ from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.results import Proxying
 from kvstack.apiserver.verbs.subresources import node_addresses
@@ -146,7 +146,7 @@ def _is_port(port: Mapping[str, object], name: str) -> bool:
     return port.get("name", "") == name and port.get("port") is not None
 
 
-def _is_of_pod(call: Call, endpoint: Obj, address: str) -> bool:
+def _is_of_pod(call: Call, endpoint: Object, address: str) -> bool:
     """Return whether an address is that of the pod that its endpoint names."""
     reference = endpoint.get("targetRef")
     namespace = call.info.namespace
@@ -160,7 +160,7 @@ def _is_of_pod(call: Call, endpoint: Obj, address: str) -> bool:
     return any(each.get("ip") == address for each in addresses)
 
 
-async def _get(call: Call, resource: GroupResource, name: str) -> Obj:
+async def _get(call: Call, resource: GroupResource, name: str) -> Object:
     registry = call.env.registry
     key = object_key(call.info.namespace, name)
     record = await registry.reads.get(registry.collection(resource), key, None)
@@ -169,7 +169,7 @@ async def _get(call: Call, resource: GroupResource, name: str) -> Obj:
     return record.parse()
 
 
-def _first_port(pod: Obj) -> str:
+def _first_port(pod: Object) -> str:
     for container in pod["spec"].get("containers") or ():
         for port in container.get("ports") or ():
             return str(port["containerPort"])

@@ -20,8 +20,9 @@ from typing import Final
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.contents import ROOT, Contents, LeftOut
-from kvstack.clusters.kinds import Kinds, Obj, UnreadableError
+from kvstack.clusters.kinds import Kinds, UnreadableError
 from kvstack.clusters.pack.masking import (
     ANNOTATIONS,
     APPLIED,
@@ -88,7 +89,7 @@ class Redaction:
         obj.get("metadata", {}).pop("resourceVersion", None)
         return orjson.dumps(obj) + b"\n"
 
-    def _secret(self, obj: Obj) -> None:
+    def _secret(self, obj: Object) -> None:
         for name in ("data", "stringData"):
             values = obj.get(name)
             if isinstance(values, dict):
@@ -98,7 +99,7 @@ class Redaction:
         if annotations.pop(APPLIED, None) is not None:
             self.counts[ANNOTATIONS] += 1
 
-    def _config_map(self, obj: Obj) -> None:
+    def _config_map(self, obj: Object) -> None:
         is_release = ((obj.get("metadata") or {}).get("labels") or {}).get("owner", "").lower()
         for member in ("data", "binaryData"):
             values = obj.get(member)
@@ -110,7 +111,7 @@ class Redaction:
                     self.counts[CONFIG_VALUES] += 1
 
 
-def _plain(kv: KeyValue) -> Obj:
+def _plain(kv: KeyValue) -> Object:
     """Return the JSON of an unknown kind; UnreadableError if it is not JSON."""
     try:
         obj = orjson.loads(kv.value)

@@ -9,16 +9,15 @@ files. Of namespaced kinds only namespaces are looked at that an object of the f
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client import built_in
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.load import load
 from kvstack.component.errors import ConfigError
-
-Obj: TypeAlias = dict[str, Any]
 
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _CORE: Final = "core"
@@ -95,7 +94,7 @@ async def pruned(api: Api, pruning: Pruning, applied: Sequence[Applied]) -> int:
     return number
 
 
-async def _delete(api: Api, resource: ResourceType, meta: Obj) -> bool:
+async def _delete(api: Api, resource: ResourceType, meta: Object) -> bool:
     """Delete an object; whether it was there still."""
     try:
         await api.delete(

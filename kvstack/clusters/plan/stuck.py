@@ -11,10 +11,11 @@ What was so before the change is not told.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.pod_status import condition_of
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.plan.objects import (
     EVENTS,
     NAMESPACES,
@@ -25,8 +26,6 @@ from kvstack.clusters.plan.objects import (
     Objects,
 )
 from kvstack.clusters.plan.writes import YOU, Write
-
-Obj: TypeAlias = dict[str, Any]
 
 _BAD_WAITING: Final = frozenset(
     (
@@ -87,7 +86,7 @@ def _pods(before: Objects, after: Objects) -> Iterator[Finding]:
             yield _about(known, *trouble)
 
 
-def _trouble(pod: Obj) -> tuple[str, str] | None:
+def _trouble(pod: Object) -> tuple[str, str] | None:
     """Return why a pod does not run, and who says so; None: it does, or it is on its way."""
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled is not None and scheduled["status"] == "False":
@@ -152,7 +151,7 @@ def _failures(known: IdentifiedObject) -> Iterator[str]:
             yield f"its pods are refused: {each.get('message', '')}"
 
 
-def _lacks(workload: Obj) -> bool:
+def _lacks(workload: Object) -> bool:
     """Whether a workload has fewer pods than it is to have."""
     spec, status = workload.get("spec") or {}, workload.get("status") or {}
     if "desiredNumberScheduled" in status:

@@ -9,19 +9,18 @@ the rest. Rows are objects as a store has them; the source's resourceVersions ar
 """
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 
 from kvstack.agents.client.api import Api
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.clusters.contents import ROOT, LeftOut
 from kvstack.clusters.kinds import Kinds
 from kvstack.clusters.sources.api_kinds import ListedResource
 from kvstack.clusters.sources.source import SourceError
 from kvstore.client.values import KeyValue
-
-Obj: TypeAlias = dict[str, Any]
 
 PAGE_OBJECTS: Final = 500
 _ATTEMPTS: Final = 3
@@ -44,7 +43,7 @@ class Encoder:
         self._kinds: Final = kinds
         self._is_own: Final = is_own
 
-    def row(self, listed: ListedResource, obj: Obj) -> KeyValue:
+    def row(self, listed: ListedResource, obj: Object) -> KeyValue:
         """Return the row of an object; raises NotStoredError."""
         meta = obj.get("metadata") or {}
         revision = str(meta.get("resourceVersion") or "")
@@ -56,7 +55,7 @@ class Encoder:
         at = int(revision)
         return KeyValue(key, self._value(listed, obj, meta), at, at, 1, 0)
 
-    def _value(self, listed: ListedResource, obj: Obj, meta: Obj) -> bytes:
+    def _value(self, listed: ListedResource, obj: Object, meta: Object) -> bytes:
         obj["apiVersion"], obj["kind"] = listed.resource.api_version, listed.resource.kind
         if self._is_own and self._kinds.is_hub(listed.prefix, listed.resource.version):
             return self._kinds.value_of(listed.prefix, obj)
@@ -142,7 +141,7 @@ class Listing:
             query = {"limit": PAGE_OBJECTS, "continue": token}
 
 
-def _revision_of(meta: Obj) -> int:
+def _revision_of(meta: Object) -> int:
     text = str(meta.get("resourceVersion") or "")
     return int(text) if text.isascii() and text.isdigit() else 0
 

@@ -1,8 +1,8 @@
 from typing import Any
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.endpoint import Endpoint, Versions
-from kvstack.apiserver.apply.structure import Obj
 from tests.apiserver.apply.types import APP, STRING, struct
 
 OTHER = struct(apiVersion=STRING, old=STRING)
@@ -52,7 +52,7 @@ def test_an_empty_object_has_the_fields_that_are_always_written() -> None:
 def test_an_object_is_converted_once_to_each_version() -> None:
     asked: list[str] = []
 
-    def convert(obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
+    def convert(obj: Object, api_version: str) -> tuple[Object, Type] | None:
         asked.append(api_version)
         if api_version == "v9":
             return None

@@ -3,6 +3,7 @@ from typing import Any
 import orjson
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.endpoint import Endpoint
@@ -12,19 +13,20 @@ from kvstack.apiserver.apply.last_applied import (
     owned_by_client,
     with_annotation,
 )
-from kvstack.apiserver.apply.structure import Obj
 from tests.apiserver.apply.types import APP
 
 MAIN = Endpoint(APP, "v1", "App")
 NOW = "2026-01-01T00:00:00Z"
 
 
-def app(annotations: dict[str, Any] | None = None, **members: Any) -> Obj:
-    meta: Obj = {"name": "x"} if annotations is None else {"name": "x", "annotations": annotations}
+def app(annotations: dict[str, Any] | None = None, **members: Any) -> Object:
+    meta: Object = (
+        {"name": "x"} if annotations is None else {"name": "x", "annotations": annotations}
+    )
     return {"apiVersion": "v1", "kind": "App", "metadata": meta, **members}
 
 
-def live_with(last: str, **data: str) -> Obj:
+def live_with(last: str, **data: str) -> Object:
     live = app({ANNOTATION: last, "own": "1"}, data=data)
     live["metadata"]["uid"] = "u"
     live["metadata"]["managedFields"] = [

@@ -7,7 +7,7 @@ ended, or waiting for too long ─► cleaner ─► deleted
 
 import base64
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from cryptography import x509
 from typing_extensions import override
@@ -44,8 +44,7 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.node_status import is_ready
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _SERVICE_ACCOUNT: Final = "certificate-controller"
 _BACK_OFF: Final = BackOff(base_s=0.2, max_s=1000.0)

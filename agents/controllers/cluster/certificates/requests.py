@@ -10,10 +10,10 @@ from typing import Any, Final, TypeAlias
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import pem
 from kvstack.component.certs.x509_requests import read_request
 
-Object: TypeAlias = dict[str, Any]
 Request: TypeAlias = x509.CertificateSigningRequest
 
 KUBELET_CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"

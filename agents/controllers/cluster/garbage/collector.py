@@ -10,7 +10,7 @@ collected.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -49,10 +49,9 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.agents.reconcile.plan import (
     Identity as Name,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _Change: TypeAlias = Callable[[Sequence[Object]], list[Object]]
 

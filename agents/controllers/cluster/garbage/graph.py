@@ -16,13 +16,13 @@ that is proved absent says nothing of dependents that claim another one for the 
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.reconcile.plan import Later
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = str | Later
 
 ORPHAN: Final = "orphan"

@@ -10,13 +10,12 @@ up, with an event, where some zone's endpoints would get a fifth more than their
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.controllers.network.slices.packing import Changes
 from kvstack.apimachinery.objects.core.node_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
-
-Object: TypeAlias = dict[str, Any]
 
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 

@@ -8,7 +8,7 @@ beyond the limit of a subset are left out, with an event; so are those that are 
 
 import ipaddress
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from kvstack.agents.client.object_store import key_of
@@ -37,8 +37,7 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _NAME: Final = "endpointslicemirroring-controller.k8s.io"
 _INDEX: Final = "service of slice"

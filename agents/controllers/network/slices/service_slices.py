@@ -8,7 +8,7 @@ has one slice without any. Pods whose node is not known are left out, and looked
 
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from kvstack.agents.client.object_store import key_of
@@ -58,9 +58,8 @@ from kvstack.agents.reconcile.plan import (
     Watch,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 _NAME: Final = "endpointslice-controller.k8s.io"

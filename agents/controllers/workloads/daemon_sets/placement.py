@@ -9,14 +9,14 @@ away are tolerated. A running pod may stay where only NoSchedule keeps new ones 
 is unschedulable, ready or full does not matter: the scheduler sees to it.
 """
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import NAME_FIELD, selects, untolerated
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Object: TypeAlias = dict[str, Any]
 
 _NO_EXECUTE: Final = "NoExecute"
 _NO_SCHEDULE: Final = "NoSchedule"

@@ -8,7 +8,7 @@ hash itself never decides.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.ownership import controller_reference
 from kvstack.agents.controllers.workloads.deployments.counts import (
@@ -18,9 +18,8 @@ from kvstack.agents.controllers.workloads.deployments.counts import (
     creation_order,
 )
 from kvstack.agents.controllers.workloads.hashes import template_hash
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
-
-Object: TypeAlias = dict[str, Any]
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"

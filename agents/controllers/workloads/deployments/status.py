@@ -5,14 +5,13 @@ with_progress(deployment, new, sets, status, …)  and Progressing, ReplicaFailu
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.deployments.counts import bounds, total_size
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 AVAILABLE: Final = "Available"
 PROGRESSING: Final = "Progressing"

@@ -4,7 +4,7 @@ uid among the uncounted ─► status written ─► finalizer removed ─► co
 """
 
 from collections.abc import Generator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kvstack.agents.client.built_in import JOBS
 from kvstack.agents.controllers.ownership import is_deleting
@@ -21,8 +21,8 @@ from kvstack.agents.controllers.workloads.jobs.state import (
 from kvstack.agents.controllers.workloads.jobs.tracking import UNCOUNTED_MAX
 from kvstack.agents.reconcile.plan import Outcome, Record, Step, Update, do
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 

@@ -7,7 +7,7 @@ What time it is elsewhere the zones say that the controller is given.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import CRON_JOBS, JOBS
 from kvstack.agents.client.object_store import key_of
@@ -44,9 +44,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.cron_schedules import LOCAL, Schedule, ScheduleError, parse
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 
-Object: TypeAlias = dict[str, Any]
 ZoneOf: TypeAlias = Callable[[str], tzinfo]
 """Returns the zone of a name; raises KeyError (or a kind of it) for one that there is not."""
 ScheduleOf: TypeAlias = Callable[[Object], tuple[Schedule, tzinfo]]

@@ -4,7 +4,7 @@ Made anew for each sync; the parts of a sync read and change it.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.jobs import back_off, indexes
@@ -14,8 +14,7 @@ from kvstack.agents.controllers.workloads.jobs.failure_policy import FAIL_INDEX,
 from kvstack.agents.controllers.workloads.jobs.tracking import Uncounted
 from kvstack.agents.controllers.workloads.pod_rules import is_active, is_terminating
 from kvstack.apimachinery.objects.core.pod_status import is_ready
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 COMPLETE: Final = "Complete"
 FAILED: Final = "Failed"

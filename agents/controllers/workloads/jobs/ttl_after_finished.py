@@ -1,7 +1,7 @@
 """Deletes finished Jobs after their time to live, with their dependents."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import JOBS
 from kvstack.agents.client.object_store import key_of, split_key
@@ -18,8 +18,7 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _NAME: Final = "ttl-after-finished-controller"
 

@@ -14,11 +14,12 @@ from cryptography.x509.oid import NameOID
 
 from kvstack.apimachinery.attributes import PRIVILEGED, Attributes
 from kvstack.apimachinery.objects.core.group_resources import SIGNING_REQUESTS, TRUST_BUNDLES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.authorization.chain import decided
-from kvstack.apiserver.policy.interfaces import Authorizer, Obj
+from kvstack.apiserver.policy.interfaces import Authorizer
 from kvstack.apiserver.policy.ownership_changes import changes_only_ownership
 
 _CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
@@ -108,7 +109,7 @@ class CertificateSubjectRestriction(Listed):
             )
 
 
-def _signer(obj: Obj) -> str:
+def _signer(obj: Object) -> str:
     return (obj.get("spec") or {}).get("signerName") or ""
 
 

@@ -14,9 +14,10 @@ from kvstack.apimachinery.objects.core.group_resources import (
     STORAGE_CLASSES,
 )
 from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
 _STORAGE_DEFAULTS: Final = (
     "storageclass.kubernetes.io/is-default-class",
@@ -60,7 +61,7 @@ def _set_class(
     request: AdmissionRequest,
     member: str,
     annotation: str,
-    classes: Iterable[Obj],
+    classes: Iterable[Object],
     marks: Iterable[str],
 ) -> None:
     if (request.new.get("spec") or {}).get(member) is not None:
@@ -72,7 +73,7 @@ def _set_class(
         request.own("spec")[member] = default
 
 
-def _default(classes: Iterable[Obj], marks: Iterable[str]) -> str:
+def _default(classes: Iterable[Object], marks: Iterable[str]) -> str:
     newest, name = "", ""
     # The view lists by name, so the first of equal age stays.
     for each in classes:

@@ -11,9 +11,8 @@ hollow kubelet's patches of pods name only what changes.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def find(conditions: Iterable[Object] | None, type_: str) -> Object | None:

@@ -3,7 +3,7 @@
 from typing import Final
 
 from kvstack.apimachinery.objects.core import conditions
-from kvstack.apimachinery.objects.core.conditions import Object
+from kvstack.apimachinery.objects.json_object import Object
 
 READY: Final = "Ready"
 

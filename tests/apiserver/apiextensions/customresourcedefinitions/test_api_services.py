@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.api_services import API_SERVICES
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, made, refusals
 
 
-def api_service(**spec: Any) -> Obj:
+def api_service(**spec: Any) -> Object:
     """Return an APIService that this server answers itself."""
     given = {"group": "g.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
     return {"metadata": {"name": "v1.g.io"}, "spec": given | spec}

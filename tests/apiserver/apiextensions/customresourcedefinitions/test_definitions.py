@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apiextensions.customresourcedefinitions.strategy import (
     CUSTOM_RESOURCE_DEFINITIONS as CRDS,
 )
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.apiextensions.customresourcedefinitions.examples import (
     SCHEMA,
     definition,
@@ -88,7 +88,7 @@ def test_specs(spec: dict[str, Any], expected: list[str]) -> None:
     assert refusals(CRDS, definition(**spec)) == expected
 
 
-def with_version(**members: Any) -> Obj:
+def with_version(**members: Any) -> Object:
     """Return a definition whose version has more members."""
     return definition(versions=[{**versions("v1")[0], **members}])
 

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.devices.slices import SLICES
 from kvstack.apiserver.kinds.devices.taint_rules import TAINT_RULES
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.hooks import (
     NOW,
     cells_of,
@@ -21,9 +21,9 @@ from tests.apiserver.kinds.hooks import (
 TAINT = {"key": "k", "effect": "NoSchedule"}
 
 
-def resource_slice(*devices: Obj, **spec: Any) -> Obj:
+def resource_slice(*devices: Object, **spec: Any) -> Object:
     """Return a slice of one node."""
-    given: Obj = {
+    given: Object = {
         "driver": "d.io",
         "nodeName": "n",
         "pool": {"name": "p", "resourceSliceCount": 1},
@@ -153,7 +153,7 @@ def test_numbers_of_devices() -> None:
     ]
 
 
-def policy(**members: Any) -> Obj:
+def policy(**members: Any) -> Object:
     """Return a device of ten units of which claims may get some."""
     capacity = {"value": "10", "requestPolicy": members}
     return {"allowMultipleAllocations": True, "capacity": {"m": capacity}}
@@ -254,7 +254,7 @@ def test_warnings_and_cells() -> None:
     assert cells_of(SLICES, obj)[:4] == ["s", "n", "D.io", "p"]
 
 
-def taint_rule(**taint: Any) -> Obj:
+def taint_rule(**taint: Any) -> Object:
     """Return a rule."""
     spec = {"deviceSelector": {"driver": "d.io"}, "taint": TAINT | taint}
     return {"metadata": {"name": "r"}, "spec": spec}
