@@ -9,6 +9,7 @@ gone or going takes nothing. The uid in each patch keeps it from meeting another
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from kvstack.agents.client.object_store import key_of
@@ -22,7 +23,7 @@ from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 CONTROLLER_INDEX: Final = "controller"
 """The index of dependents: by the uid of their controller, those without one by namespace."""
 
-_RELEASE_IGNORED: Final = frozenset((404, 422))
+_RELEASE_IGNORED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY))
 
 
 class OwnerGoneError(ForeseenError):

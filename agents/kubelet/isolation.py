@@ -36,7 +36,6 @@ NO_NETWORK: Final = "pods share the network of their node"
 _READ: Final = (NETWORK_POLICIES, NAMESPACES, PODS)
 _AGAIN_S: Final = 30.0
 _UNREACHABLE_S: Final = 1.0
-_FORBIDDEN: Final = 403
 
 
 class Isolation:
@@ -144,9 +143,9 @@ class Isolation:
             except UnreachableError:
                 await asyncio.sleep(_UNREACHABLE_S)
             except ApiError as error:
-                if error.code == _FORBIDDEN and not self._is_decided.is_set():
+                if error.is_forbidden and not self._is_decided.is_set():
                     self._logger.warning(NOT_ENFORCED, reason=str(error))
                     self._is_decided.set()
-                await asyncio.sleep(_AGAIN_S if error.code == _FORBIDDEN else _UNREACHABLE_S)
+                await asyncio.sleep(_AGAIN_S if error.is_forbidden else _UNREACHABLE_S)
         self._own = Informers(self._api, self._clock, self._random, self._logger)
         self._enforce(runtime, self._own)

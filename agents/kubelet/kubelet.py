@@ -61,6 +61,7 @@ from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import CONFIG_HASH_ANNOTATION
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
@@ -70,8 +71,6 @@ if TYPE_CHECKING:
 
 _WORKERS: Final = 32
 _BY_UID: Final = "uid"
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _LEASE_PART: Final = 0.25
 """The part of a lease's duration after which it is renewed."""
 _REPLACED_POD_S: Final = 0.5
@@ -405,7 +404,7 @@ class Kubelet:
                 continue
             uid = pod["metadata"]["uid"]
             if is_mirror(pod):
-                uid = (pod["metadata"]["annotations"]).get("kubernetes.io/config.hash", uid)
+                uid = (pod["metadata"]["annotations"]).get(CONFIG_HASH_ANNOTATION, uid)
             record = self._records.get(uid)
             is_ending = new is None or new["metadata"].get("deletionTimestamp")
             if record is not None and is_ending and not is_mirror(pod):
@@ -423,7 +422,7 @@ class Kubelet:
                 self._queue.forget(uid)
             except (ApiError, UnreachableError) as error:
                 self._queue.add_rate_limited(uid)
-                is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
+                is_usual = isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)
                 say = self._logger.debug if is_usual else self._logger.warning
                 say("failed to sync a pod", pod=uid, error=str(error))
             except Exception as error:  # noqa: BLE001 - logged and tried again; other pods go on

@@ -23,10 +23,10 @@ from kvstack.agents.proxy.health import Health
 from kvstack.agents.proxy.health_checks import HealthChecks
 from kvstack.agents.proxy.services import Family, PortName
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import ZONE_LABEL
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.histograms import Histogram, exponential
 
-ZONE: Final = "topology.kubernetes.io/zone"
 _FULL_EVERY_S: Final = 3600.0
 _LARGE: Final = 2_000
 """From so many ports on, all is written only where it has to be: it takes long."""
@@ -266,7 +266,7 @@ class Proxier:
             and not meta.get("deletionTimestamp")
             and all(each.get("key") != _AUTOSCALER for each in taints)
         )
-        here = Here(self._options.node, (meta.get("labels") or {}).get(ZONE, ""))
+        here = Here(self._options.node, (meta.get("labels") or {}).get(ZONE_LABEL, ""))
         moved = [view.move_to(here) for view in self._views.values()]
         if any(moved):
             self._wake()

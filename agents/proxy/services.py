@@ -20,8 +20,6 @@ Family: TypeAlias = Literal[4, 6]
 
 PROXY_NAME: Final = "service.kubernetes.io/service-proxy-name"
 """The label of a Service that another proxy serves."""
-HEADLESS: Final = "service.kubernetes.io/headless"
-"""The label of headless Services, and of their slices."""
 AFFINITY_S: Final = 10_800
 ELEMENTS_MAX: Final = 10_000
 """Addresses of one Service, times its ports; and ranges of sources."""

@@ -26,11 +26,12 @@ from kvstack.agents.proxy.node_addresses import has_loopback, node_port_ips
 from kvstack.agents.proxy.pages import HealthPages, MetricsPages
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
-from kvstack.agents.proxy.services import FAMILIES, HEADLESS, PROXY_NAME, Family, PortName
+from kvstack.agents.proxy.services import FAMILIES, PROXY_NAME, Family, PortName
 from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 from kvstack.agents.proxy.userspace.local_ranges import LocalRanges, remove_local_ranges
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import HEADLESS_LABEL
 from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.http.serving.listeners import Listener
 from kvstack.component.http.serving.server import HttpServer
@@ -100,7 +101,7 @@ class Serving:
         backends = await asyncio.to_thread(self._backends, node)
         sources = Sources(
             self._follow(SERVICES, labels=f"!{PROXY_NAME}", fields="spec.clusterIP!=None"),
-            self._follow(ENDPOINT_SLICES, labels=f"!{HEADLESS}"),
+            self._follow(ENDPOINT_SLICES, labels=f"!{HEADLESS_LABEL}"),
             nodes,
             self._follow(SERVICE_CIDRS),
         )

@@ -36,7 +36,6 @@ OwnNode: TypeAlias = Callable[[str], Awaitable[Reading] | None]
 _API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 _GROUP_PRIORITY: Final = 100
 _VERSION_PRIORITY: Final = 100
-_EXISTS: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class LocalMetrics:
         try:
             await loopback.create(_API_SERVICES, {"metadata": {"name": name}, "spec": spec})
         except ApiError as error:
-            if error.code != _EXISTS:  # another server of the cluster was quicker
+            if not error.is_conflict:  # another server of the cluster was quicker
                 raise
 
     async def _read(self, node: Object) -> Reading:

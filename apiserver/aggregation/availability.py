@@ -17,13 +17,14 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
 from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Remote, remote_of
 from kvstack.apiserver.kinds.api_services import LOCAL, LOCAL_MESSAGE
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.view import Change
-from kvstack.apiserver.webhooks.services import SERVICE_NAME, SERVICES, SLICES, Services
+from kvstack.apiserver.webhooks.services import SERVICES, SLICES, Services
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
 from kvstack.component.metrics.labelled import LabelledCounter, by_labels
@@ -34,7 +35,6 @@ RETRY_S: Final = 1.0
 QUESTION_S: Final = 5.0
 QUESTIONS: Final = 5
 _BYTES_MAX: Final = 4 << 20
-_CONFLICTS: Final = frozenset((404, 409))
 
 
 class Finding(NamedTuple):
@@ -148,7 +148,7 @@ class AvailabilityKeeper:
     def _note_slices(self, changes: Sequence[Change]) -> None:
         for change in changes:
             metadata = (change.object or change.previous or {})["metadata"]
-            service = (metadata.get("labels") or {}).get(SERVICE_NAME, "")
+            service = (metadata.get("labels") or {}).get(SERVICE_NAME_LABEL, "")
             self._wake_users(metadata.get("namespace", ""), service)
 
     def _wake_users(self, namespace: str, service: str) -> None:
@@ -196,7 +196,7 @@ class AvailabilityKeeper:
         try:
             await self._write_condition(obj, finding)
         except (ApiError, StoreError) as error:
-            if not isinstance(error, ApiError) or error.code not in _CONFLICTS:
+            if not isinstance(error, ApiError) or not (error.is_not_found or error.is_conflict):
                 self._logger.warning(
                     "failed to write an APIService condition", name=name, error=str(error)
                 )

@@ -19,9 +19,9 @@ from typing import Final
 from kvstack.apimachinery.objects.addresses import format_ip, parse_ip
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.well_known import IP_ADDRESS_MANAGED_BY_LABEL
 from kvstack.apiserver.allocators.cluster_ips import (
     FAMILY_LABEL,
-    MANAGED_BY_LABEL,
     MANAGER,
     AddressRange,
     contains,
@@ -108,7 +108,9 @@ def _repair_cluster_ip(
         _tell(repair, service, "ClusterIPAlreadyAllocated", message)
     labels = claim["metadata"].get("labels") or {}
     wanted = ip_claim["metadata"]["labels"]
-    has_labels = all(labels.get(name) == wanted[name] for name in (FAMILY_LABEL, MANAGED_BY_LABEL))
+    has_labels = all(
+        labels.get(name) == wanted[name] for name in (FAMILY_LABEL, IP_ADDRESS_MANAGED_BY_LABEL)
+    )
     if other is None or not has_labels:
         repair.deleted.append(address)
         repair.created.append(ip_claim)
@@ -119,7 +121,7 @@ def repair_address(claim: Object, find_service: FindService, now: float) -> Repa
     repair = Repair()
     metadata = claim["metadata"]
     name = metadata["name"]
-    if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != MANAGER:
+    if (metadata.get("labels") or {}).get(IP_ADDRESS_MANAGED_BY_LABEL) != MANAGER:
         return repair
     parent = _parent(claim)
     if not _is_of_service(parent):

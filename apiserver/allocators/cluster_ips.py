@@ -12,6 +12,7 @@ from ipaddress import IPv4Network, ip_address, ip_network
 from typing import Any, Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.well_known import IP_ADDRESS_MANAGED_BY_LABEL
 from kvstack.apiserver.allocators.bands import RandomBelow, band, candidates
 
 IPV4: Final = "IPv4"
@@ -23,7 +24,6 @@ MISMATCHED: Final = "the provided network does not match the current range"
 NOT_READY: Final = "allocator not ready"
 
 FAMILY_LABEL: Final = "ipaddress.kubernetes.io/ip-family"
-MANAGED_BY_LABEL: Final = "ipaddress.kubernetes.io/managed-by"
 MANAGER: Final = "ipallocator.k8s.io"
 
 
@@ -128,7 +128,7 @@ def ip_address_object(address: str, namespace: str, service: str) -> dict[str, A
         "apiVersion": "networking.k8s.io/v1",
         "metadata": {
             "name": address,
-            "labels": {FAMILY_LABEL: family_of(address), MANAGED_BY_LABEL: MANAGER},
+            "labels": {FAMILY_LABEL: family_of(address), IP_ADDRESS_MANAGED_BY_LABEL: MANAGER},
         },
         "spec": {
             "parentRef": {"resource": "services", "namespace": namespace, "name": service},

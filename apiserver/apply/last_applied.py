@@ -12,6 +12,7 @@ import orjson
 
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import go_json
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 from kvstack.apiserver.apply.comparison import compare
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.apply.field_set import FieldSet, difference
@@ -19,14 +20,13 @@ from kvstack.apiserver.apply.ownership import fields_of
 from kvstack.apiserver.apply.structure import Json
 from kvstack.apiserver.apply.validation import mismatches
 
-ANNOTATION: Final = "kubectl.kubernetes.io/last-applied-configuration"
 MANAGER: Final = "kubectl"
 ANNOTATIONS_BYTES_MAX: Final = 262144
 
 
 def owned_by_client(endpoint: Endpoint, live: Object) -> FieldSet | None:
     """Return the fields whose live values equal those of the annotation; None: it is unusable."""
-    config = _config(_annotations(live).get(ANNOTATION))
+    config = _config(_annotations(live).get(LAST_APPLIED_ANNOTATION))
     if config is None or (config.get("apiVersion"), config.get("kind")) != (
         endpoint.api_version,
         endpoint.kind,
@@ -42,7 +42,7 @@ def owned_by_client(endpoint: Endpoint, live: Object) -> FieldSet | None:
 
 def has_annotation(obj: Object) -> bool:
     """Return whether the object has a non-empty annotation."""
-    return bool(_annotations(obj).get(ANNOTATION))
+    return bool(_annotations(obj).get(LAST_APPLIED_ANNOTATION))
 
 
 def with_annotation(obj: Object, config: Object) -> Object:
@@ -51,9 +51,9 @@ def with_annotation(obj: Object, config: Object) -> Object:
     Without the annotation if that would be too long.
     """
     annotations = dict(_annotations(obj))
-    annotations[ANNOTATION] = _text(config)
+    annotations[LAST_APPLIED_ANNOTATION] = _text(config)
     if _size(annotations) > ANNOTATIONS_BYTES_MAX:
-        del annotations[ANNOTATION]
+        del annotations[LAST_APPLIED_ANNOTATION]
     return {**obj, "metadata": {**obj["metadata"], "annotations": annotations}}
 
 
@@ -83,7 +83,9 @@ def _text(config: Object) -> str:
         # An applied null makes all of them unreadable.
         meta = {name: value for name, value in meta.items() if name != "annotations"}
         if None not in annotations.values():
-            meta["annotations"] = {n: v for n, v in annotations.items() if n != ANNOTATION}
+            meta["annotations"] = {
+                n: v for n, v in annotations.items() if n != LAST_APPLIED_ANNOTATION
+            }
         config = {**config, "metadata": meta}
     return go_json(_sorted(config)) + "\n"
 

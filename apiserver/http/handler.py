@@ -437,7 +437,7 @@ class Api:
         try:
             result = await working
         except ApiError as error:
-            if call.at_revision and error.code == 410 and "continue" not in call.query:
+            if call.at_revision and error.is_gone and "continue" not in call.query:
                 raise await past.expired(self.env.registry) from None
             raise
         if reply.audit is not None:

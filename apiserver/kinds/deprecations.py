@@ -12,24 +12,28 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_value
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import (
+    BETA_ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL,
+    BETA_OS_LABEL,
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    MASTER_LABEL,
+)
 
 NODE_LABELS: Final = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": (
-        'deprecated since v1.17; use "topology.kubernetes.io/region" instead'
-    ),
-    "failure-domain.beta.kubernetes.io/zone": (
-        'deprecated since v1.17; use "topology.kubernetes.io/zone" instead'
-    ),
-    "beta.kubernetes.io/instance-type": (
+    BETA_ARCH_LABEL: 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    BETA_OS_LABEL: 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    BETA_REGION_LABEL: 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    BETA_ZONE_LABEL: 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    BETA_INSTANCE_TYPE_LABEL: (
         'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
     ),
     "app.kubernetes.io/created-by": "deprecated since v1.9",
     "scheduler.alpha.kubernetes.io/preferAvoidPods": (
         "deprecated since v1.22; use Taints and Tolerations instead"
     ),
-    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
+    MASTER_LABEL: 'use "node-role.kubernetes.io/control-plane" instead',
 }
 """Current names of deprecated node labels."""
 VOLUME_DEPRECATIONS: Final = {

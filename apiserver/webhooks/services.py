@@ -13,11 +13,11 @@ from typing import Final, Protocol
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 
 SERVICES: Final = GroupResource("", "services")
 ENDPOINTS: Final = GroupResource("", "endpoints")
 SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
-SERVICE_NAME: Final = "kubernetes.io/service-name"
 
 Address = tuple[str, int]
 
@@ -68,7 +68,7 @@ class Services:
         return [
             each
             for each in self._view.list(SLICES, namespace)
-            if (each["metadata"].get("labels") or {}).get(SERVICE_NAME) == name
+            if (each["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) == name
         ]
 
     def _of_slices(self, namespace: str, name: str, port_name: str) -> Iterator[Address]:

@@ -86,7 +86,7 @@ KERNEL_AND_SYSTEM: Final = (
     "the file system cannot reserve blocks: .*",
     "the kernel takes no such program: .*",
     "no other (kube-proxy|API server): KVSTACK_TEST_KUBE_(PROXY|APISERVER) names none",
-    "no (e2e.test|metrics-server): KVSTACK_TEST_(E2E|METRICS_SERVER) names none",
+    "no (e2e.test|metrics-server|coredns): KVSTACK_TEST_(E2E|METRICS_SERVER|COREDNS) names none",
     "the library makes no such certificate",
     "the plugins of CNI are not installed",
     "there is no (?!cargo|chromium).*",

@@ -8,6 +8,7 @@ the namespace: what is left of it is unknown. All reads are live.
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NAMESPACES, PODS
@@ -47,7 +48,7 @@ _BEGUN_S: Final = 5.0
 """Deletion begins so long after the mark, so that every API server refuses new objects by then."""
 _HELD_S: Final = 15
 """The estimate for objects that only finalizers keep."""
-_UNSUPPORTED: Final = frozenset((404, 405))
+_UNSUPPORTED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED))
 
 _DISCOVERY: Final = "NamespaceDeletionDiscoveryFailure"
 _CONTENT: Final = "NamespaceDeletionContentFailure"

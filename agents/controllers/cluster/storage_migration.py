@@ -46,7 +46,6 @@ _VERBS: Final = ("update", "patch", "list")
 _UNKNOWN_S: Final = 60.0
 """How long a resource may be unknown: its definition may be new."""
 _AT_ONCE: Final = 10
-_DONE_ALREADY: Final = frozenset((404, 409))
 _TRANSIENT: Final = frozenset((429, 500, 503, 504))
 
 
@@ -156,7 +155,7 @@ def _migrate(
         outcomes = yield [_touch(resource, each) for each in old[first : first + _AT_ONCE]]
         for outcome in outcomes:
             error = outcome.error
-            if error is not None and outcome.code not in _DONE_ALREADY:
+            if error is not None and not (outcome.is_not_found or outcome.is_conflict):
                 yield from _broken_off(migration, error, outcome.code, (left, total), now_s)
                 return
             left -= 1

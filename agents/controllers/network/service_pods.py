@@ -14,7 +14,6 @@ from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 from kvstack.apimachinery.objects.json_object import Object
 
-HEADLESS_LABEL: Final = "service.kubernetes.io/headless"
 TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 NO_ADDRESS: Final = "None"
 

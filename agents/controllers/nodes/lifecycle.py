@@ -53,27 +53,39 @@ from kvstack.apimachinery.objects.core.node_status import READY, ready_condition
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.well_known import (
+    ARCH_LABEL,
+    BETA_ARCH_LABEL,
+    BETA_OS_LABEL,
+    DISK_PRESSURE_TAINT,
+    MEMORY_PRESSURE_TAINT,
+    NETWORK_UNAVAILABLE_TAINT,
+    NOT_READY_TAINT,
+    OS_LABEL,
+    PID_PRESSURE_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+)
 
 PODS_OF_NODE: Final = "spec.nodeName"
 _MONITOR: Final = "monitor"
 _TAINT: Final = "taint"
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 
-_NOT_READY: Final[Taint] = ("node.kubernetes.io/not-ready", NO_EXECUTE)
-_UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", NO_EXECUTE)
-_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_NOT_READY: Final[Taint] = (NOT_READY_TAINT, NO_EXECUTE)
+_UNREACHABLE: Final[Taint] = (UNREACHABLE_TAINT, NO_EXECUTE)
 _BY_CONDITION: Final = {
-    (READY, "False"): "node.kubernetes.io/not-ready",
-    (READY, "Unknown"): "node.kubernetes.io/unreachable",
-    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
-    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
-    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
-    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+    (READY, "False"): NOT_READY_TAINT,
+    (READY, "Unknown"): UNREACHABLE_TAINT,
+    ("MemoryPressure", "True"): MEMORY_PRESSURE_TAINT,
+    ("DiskPressure", "True"): DISK_PRESSURE_TAINT,
+    ("NetworkUnavailable", "True"): NETWORK_UNAVAILABLE_TAINT,
+    ("PIDPressure", "True"): PID_PRESSURE_TAINT,
 }
-_MANAGED_KEYS: Final = frozenset((*_BY_CONDITION.values(), _UNSCHEDULABLE))
+_MANAGED_KEYS: Final = frozenset((*_BY_CONDITION.values(), UNSCHEDULABLE_TAINT))
 _OLD_LABELS: Final = {
-    "kubernetes.io/os": "beta.kubernetes.io/os",
-    "kubernetes.io/arch": "beta.kubernetes.io/arch",
+    OS_LABEL: BETA_OS_LABEL,
+    ARCH_LABEL: BETA_ARCH_LABEL,
 }
 
 
@@ -337,7 +349,7 @@ def _keep_schedule_taints(node: Object, now_s: float) -> Generator[Step, list[Ou
         if (each["type"], each["status"]) in _BY_CONDITION
     ]
     if node["spec"].get("unschedulable"):
-        keys.append(_UNSCHEDULABLE)
+        keys.append(UNSCHEDULABLE_TAINT)
     known = [
         name_of(each)
         for each in taints_of(node)

@@ -27,10 +27,10 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import OUT_OF_SERVICE_TAINT
 
 _GONE_S: Final = 40.0
 _LIVE_PHASES: Final = frozenset(("Pending", "Running", "Unknown"))
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
 class PodGarbageCollector(Sweep):
@@ -110,7 +110,7 @@ def _out_of_service(pods: Iterable[Object], view: View) -> list[Object]:
         if node is None:
             continue
         taints = node["spec"].get("taints") or ()
-        if not is_ready(node) and any(taint["key"] == OUT_OF_SERVICE for taint in taints):
+        if not is_ready(node) and any(taint["key"] == OUT_OF_SERVICE_TAINT for taint in taints):
             found.append(pod)
     return found
 

@@ -12,9 +12,8 @@ from typing import Final
 
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import REGION_LABEL, ZONE_LABEL
 
-_REGION: Final = "topology.kubernetes.io/region"
-_ZONE: Final = "topology.kubernetes.io/zone"
 _EXCLUDED: Final = "node.kubernetes.io/exclude-disruption"
 _PARTIAL_MIN: Final = 3
 
@@ -41,7 +40,7 @@ class Change(Enum):
 def zone_of(node: Object) -> str:
     """Return the zone of a node; all nodes without one are in the same."""
     labels = node["metadata"].get("labels") or {}
-    region, zone = labels.get(_REGION, ""), labels.get(_ZONE, "")
+    region, zone = labels.get(REGION_LABEL, ""), labels.get(ZONE_LABEL, "")
     return f"{region}:\0:{zone}" if region or zone else ""
 
 

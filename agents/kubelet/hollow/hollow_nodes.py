@@ -45,7 +45,6 @@ _WORKERS: Final = 8
 _BY_NODE: Final = "spec.nodeName"
 _BACK_OFF_BASE_S: Final = 0.01
 _BACK_OFF_MAX_S: Final = 10.0
-_ALREADY_EXISTS: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,7 +366,7 @@ class HollowNodes:
         try:
             await self._api.create(NODES, "", nodes.new_node(name, self._own[name]))
         except ApiError as error:
-            if error.code != _ALREADY_EXISTS:
+            if not error.is_conflict:
                 raise
 
     async def _sync_pod(self, key: str) -> None:

@@ -16,7 +16,8 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, Kubeconfigs, connect, load
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.identity import certificates
-from kvstack.agents.kubelet.identity.certificates import CLIENT, CLIENT_SIGNER, CLIENT_USAGES
+from kvstack.agents.kubelet.identity.certificates import CLIENT, CLIENT_USAGES
+from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER
 
 _KEY: Final = "kubelet-client.key.tmp"
 
@@ -33,7 +34,7 @@ async def ensure(
         key = await asyncio.to_thread(certificates.kept_key, pki / _KEY)
         request = certificates.signing_request(key, node, ())
         name = certificates.request_name(key, node, CLIENT_USAGES)
-        found = await certificates.signed(api, name, request, CLIENT_SIGNER, CLIENT_USAGES)
+        found = await certificates.signed(api, name, request, KUBELET_CLIENT_SIGNER, CLIENT_USAGES)
     finally:
         await api.close()
     await asyncio.to_thread(certificates.keep, pki, CLIENT, found, key, clock.now_s())

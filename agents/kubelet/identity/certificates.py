@@ -32,8 +32,6 @@ Key: TypeAlias = ec.EllipticCurvePrivateKey
 
 CLIENT, SERVER = "kubelet-client", "kubelet-server"
 """Names of files."""
-CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
-SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 CLIENT_USAGES: Final = ("digital signature", "client auth")
 SERVING_USAGES: Final = ("digital signature", "server auth")
 _POLL_S: Final = 0.1

@@ -30,8 +30,6 @@ _PRESENT: Final = 'Container image "{}" already present on machine and can be ac
 _NO_SECRET: Final = (
     "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed."
 )
-_NOT_FOUND: Final = 404
-_FORBIDDEN: Final = 403
 
 
 class _Wait:
@@ -145,7 +143,7 @@ class ImageManager:
                     SECRETS, pod["metadata"]["namespace"], reference["name"]
                 )
             except ApiError as error:
-                if error.code not in (_NOT_FOUND, _FORBIDDEN):
+                if not (error.is_not_found or error.is_forbidden):
                     raise
                 missing.append(reference["name"])  # it matters only if the pull fails
             else:

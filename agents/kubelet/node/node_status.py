@@ -24,8 +24,6 @@ from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
 
-_THERE_ALREADY: Final = (409, 403)
-"""The status code if the node exists already, or may not be created."""
 _NAMES_MAX: Final = 5
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
 _READY_EVERY_S: Final = 0.1
@@ -124,7 +122,7 @@ class NodeStatus:
         try:
             return await self._api.create(NODES, "", fresh)
         except ApiError as error:
-            if error.code not in _THERE_ALREADY:
+            if not (error.is_conflict or error.is_forbidden):  # it exists, or may not be created
                 raise
         node_object = await self._api.get(NODES, "", own.name)
         missing = node.asserted(fresh, node_object)

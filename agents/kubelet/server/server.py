@@ -33,6 +33,7 @@ from kvstack.agents.kubelet.server.stats import Sampler, summary
 from kvstack.agents.kubelet.server.upgrades import UpgradeError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.component.flags.flag_reader import TLS_VERSIONS
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
@@ -229,7 +230,7 @@ class KubeletServer:
     def _uid(self, pod: Object) -> str:
         """Return under which uid the node runs a pod: that of a static pod is its own."""
         meta = pod["metadata"]
-        found: str = (meta.get("annotations") or {}).get("kubernetes.io/config.mirror", meta["uid"])
+        found: str = (meta.get("annotations") or {}).get(MIRROR_ANNOTATION, meta["uid"])
         return found
 
     async def _log(self, answer: Answer, namespace: str, pod: str, name: str, query: Query) -> None:

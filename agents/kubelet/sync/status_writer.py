@@ -19,8 +19,6 @@ from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 _REPLACED: Final = ("podIPs", "hostIPs")
-_GONE: Final = (404, 409)
-"""The pod does not exist, or is another of its name."""
 
 
 class StatusWriter:
@@ -49,7 +47,7 @@ class StatusWriter:
                     "PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH
                 )
             except ApiError as error:
-                if error.code not in _GONE:
+                if not (error.is_not_found or error.is_conflict):  # gone, or another of its name
                     raise
             else:
                 self._versions[meta["uid"]] = _version(written)
@@ -77,7 +75,7 @@ class StatusWriter:
                 PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0
             )
         except ApiError as error:
-            if error.code not in _GONE:
+            if not (error.is_not_found or error.is_conflict):  # gone, or another of its name
                 raise
 
 

@@ -18,7 +18,6 @@ from kvstack.agents.kubelet.pods.sandboxes import containers_of
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
-_NOT_FOUND: Final = 404
 _ONE_POD: Final = ["ReadWriteOncePod"]
 _BLOCK: Final = "Block"
 
@@ -88,7 +87,7 @@ class Claims:
         try:
             obj: Object = await self._api.get(resource, namespace, name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             return None
         return obj

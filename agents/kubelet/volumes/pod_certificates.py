@@ -47,7 +47,6 @@ _RETRY_MAX_S: Final = 300.0
 _DEFAULT_S: Final = 86400
 _ISSUED, _DENIED = "Issued", "Denied"
 _ANSWERS: Final = (_ISSUED, _DENIED, "Failed")
-_NOT_FOUND: Final = 404
 _SourceKey: TypeAlias = tuple[str, str, int]
 """Uid of a pod, name of a volume, and which source of it."""
 
@@ -237,7 +236,7 @@ class PodCertificates:
         try:
             return await self._api.get(POD_CERTIFICATE_REQUESTS, namespace, name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             return None
 

@@ -36,16 +36,16 @@ from kvstack.agents.scheduler.spread_selectors import default_selector, own_sele
 from kvstack.apimachinery.objects import labels as selectors
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
+from kvstack.apimachinery.well_known import HOSTNAME_LABEL, ZONE_LABEL
 
-HOSTNAME: Final = "kubernetes.io/hostname"
 _TEXT: Final = "node(s) didn't match pod topology spread constraints"
 _MISSING: Final = Reason(Code.UNRESOLVABLE, (f"{_TEXT} (missing required label)",))
 _SKEWED: Final = Reason(Code.UNSCHEDULABLE, (_TEXT,))
 _NO_DOMAIN: Final = 2**31 - 1
 _SYSTEM: Final[tuple[Object, ...]] = (
-    {"topologyKey": HOSTNAME, "maxSkew": 3, "whenUnsatisfiable": "ScheduleAnyway"},
+    {"topologyKey": HOSTNAME_LABEL, "maxSkew": 3, "whenUnsatisfiable": "ScheduleAnyway"},
     {
-        "topologyKey": "topology.kubernetes.io/zone",
+        "topologyKey": ZONE_LABEL,
         "maxSkew": 5,
         "whenUnsatisfiable": "ScheduleAnyway",
     },
@@ -149,7 +149,7 @@ class PodTopologySpread(Plugin):
             ids, values = cluster.label(each.key)
             at = ids[feasible]
             counts = _counts(cluster, pod, each)
-            if each.key == HOSTNAME:
+            if each.key == HOSTNAME_LABEL:
                 size = int(is_scored.sum())
                 found = counts[feasible]
             else:

@@ -10,8 +10,9 @@ from kvstack.apimachinery.objects.core.tolerations import (
     is_tolerated,
 )
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import UNSCHEDULABLE_TAINT
 
-UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+UNSCHEDULABLE: Final = Taint(UNSCHEDULABLE_TAINT, "", NO_SCHEDULE)
 
 
 def keeps_away(taints: Iterable[Taint], tolerations: Iterable[Object]) -> bool:

@@ -32,7 +32,6 @@ from kvstack.component.version import KUBERNETES_VERSION
 
 _RETRY_S: Final = 1.0
 _RETRY_S_MAX: Final = 30.0
-_NOT_FOUND, _EXISTS = 404, 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +133,7 @@ class FactsKeeper:
         try:
             config_map = await self._api.get(CONFIG_MAPS, namespace, name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             meta = {"name": name, "namespace": namespace}
             fresh = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}

@@ -16,8 +16,8 @@ from typing_extensions import override
 from kvstack.agents.standalone.joining.access import JOINING, SYSTEM
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, human_duration, parse_time
+from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 
-TYPE: Final = "bootstrap.kubernetes.io/token"
 _PREFIX: Final = "bootstrap-token-"
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})", re.ASCII)
@@ -94,7 +94,7 @@ def secret_of(token: Token, description: str, expiration: str) -> Object:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": secret_name(token.id), "namespace": SYSTEM},
-        "type": TYPE,
+        "type": BOOTSTRAP_TOKEN_TYPE,
         "data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
     }
 

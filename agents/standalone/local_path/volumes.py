@@ -8,15 +8,14 @@ from kvstack.agents.controllers.storage.volume_rules import PROVISIONED_BY, clas
 from kvstack.agents.kubelet.hollow import nodes as hollow
 from kvstack.agents.kubelet.node import node as node_labels
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import DEFAULT_STORAGE_CLASS_ANNOTATION, HOSTNAME_LABEL
 
 CLASS: Final = "local-path"
 PROVISIONER: Final = "kvstack.io/local-path"
 FINALIZER: Final = "kvstack.io/local-path"
 """The finalizer of a volume whose directory is still to be removed."""
-DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 HOLLOW_DIRECTORY: Final = Path("/var/lib/kvstack-hollow-volumes")
 """The parent directory in volumes of hollow nodes; it is never created."""
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadWriteOncePod")
 
 
@@ -24,7 +23,7 @@ def storage_class(*, is_default: bool) -> Object:
     """Return the class that is made at start, unless there is one of its name."""
     meta: Object = {"name": CLASS}
     if is_default:
-        meta["annotations"] = {DEFAULT_CLASS: "true"}
+        meta["annotations"] = {DEFAULT_STORAGE_CLASS_ANNOTATION: "true"}
     labels = (hollow.LABEL, node_labels.LOCAL_PATH)
     return {
         "apiVersion": STORAGE_CLASSES.api_version,
@@ -69,8 +68,8 @@ def volume_of(claim: Object, storage_class: Object, node: Object, path: Path) ->
     """Return the volume of a claim; storage_class: its class; path: on the node."""
     meta, spec = claim["metadata"], claim["spec"]
     labels = node["metadata"].get("labels") or {}
-    values = [labels.get(_HOSTNAME, node["metadata"]["name"])]
-    term = {"matchExpressions": [{"key": _HOSTNAME, "operator": "In", "values": values}]}
+    values = [labels.get(HOSTNAME_LABEL, node["metadata"]["name"])]
+    term = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": values}]}
     return {
         "apiVersion": PERSISTENT_VOLUMES.api_version,
         "kind": PERSISTENT_VOLUMES.kind,

@@ -13,10 +13,11 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, validate
+from kvstack.apimachinery.objects.metadata import validate
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.apiextensions.customresourcedefinitions.embedded import embedded_errors
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import Schema, any_schema
 from kvstack.apiserver.apiextensions.customresourcedefinitions.values import NEW, ValueSchema

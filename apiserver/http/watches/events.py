@@ -14,6 +14,7 @@ from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.schema.decode import decode
 from kvstack.apimachinery.schema.protobuf.codec import encode
 from kvstack.apimachinery.schema.protobuf.envelope import watch_frame
+from kvstack.apimachinery.well_known import INITIAL_EVENTS_END_ANNOTATION
 from kvstack.apiserver.http import tables
 from kvstack.apiserver.http.answers import compressed_part
 from kvstack.apiserver.http.encoding import Encoder, load_type, meta_type
@@ -31,7 +32,6 @@ _OPENINGS: Final = {
     each: f'{{"type":"{each}","object":'.encode()
     for each in (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)
 }
-_INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class EventWriter:
@@ -127,7 +127,7 @@ class EventWriter:
         """Return a bookmark at a revision."""
         metadata: Object = {"resourceVersion": str(revision)}
         if is_initial_end:
-            metadata["annotations"] = {_INITIAL_END: "true"}
+            metadata["annotations"] = {INITIAL_EVENTS_END_ANNOTATION: "true"}
         kind = self.endpoint.row.kind
         blank = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         obj = decode(blank, self.endpoint.row.type).obj

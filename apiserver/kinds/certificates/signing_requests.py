@@ -27,6 +27,7 @@ from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age, human_duration
 from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apimachinery.schema.scalars import decode_base64
+from kvstack.apimachinery.well_known import LEGACY_SIGNER
 from kvstack.apiserver.kinds.internal_values import internal_diff
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.signer_names import check_signer_name
@@ -42,7 +43,6 @@ USAGES: Final = enum_values("io.k8s.api.certificates.v1.CertificateSigningReques
 _CONDITION: Final = "io.k8s.api.certificates.v1.CertificateSigningRequestCondition"
 _CONDITIONS: Final = "status.conditions"
 _CERTIFICATE: Final = "status.certificate"
-_LEGACY_SIGNER: Final = "kubernetes.io/legacy-unknown"
 _SECONDS_MIN: Final = 600
 _FINAL: Final = (APPROVED, DENIED, FAILED)
 """Conditions that are true or absent, and permanent."""
@@ -164,7 +164,7 @@ def _request_errors(obj: Object, allowed: _Allowed) -> list[FieldError]:
         errors.append(invalid("spec.request", shown, problem))
     _check_usages(spec.get("usages") or [], allowed, errors)
     path, signer = "spec.signerName", spec.get("signerName", "")
-    if signer != _LEGACY_SIGNER:
+    if signer != LEGACY_SIGNER:
         check_signer_name(errors, path, signer)
     elif not allowed.legacy_signer:
         detail = "the legacy signerName is not allowed via this API version"
@@ -250,7 +250,7 @@ def _allowed(new: Object, old: Object) -> _Allowed:
     certificate = _certificate(old)
     return _Allowed(
         both_decisions=APPROVED in kinds and DENIED in kinds,
-        legacy_signer=old["spec"].get("signerName") == _LEGACY_SIGNER,
+        legacy_signer=old["spec"].get("signerName") == LEGACY_SIGNER,
         repeated_conditions=len(set(kinds)) < len(kinds),
         empty_conditions="" in kinds,
         any_certificate=_certificate(new) == certificate or _certificate_problem(certificate) != "",

@@ -14,6 +14,7 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import ENDPOINTS_MANAGED_BY_LABEL
 from kvstack.apiserver.kinds.cells import first_of
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.rules import (
@@ -26,7 +27,6 @@ from kvstack.apiserver.kinds.rules import (
 )
 from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
 CONTROLLER: Final = "endpoint-controller"
 PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.EndpointPort", "protocol")
 
@@ -94,7 +94,7 @@ _check_subsets: Final = each("subsets", _check_subset)
 
 
 def _warnings(obj: Object, _context: Context) -> list[str]:
-    if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == CONTROLLER:
+    if (obj["metadata"].get("labels") or {}).get(ENDPOINTS_MANAGED_BY_LABEL) == CONTROLLER:
         return []
     warnings: list[str] = []
     for position, subset in enumerate(obj.get("subsets") or ()):

@@ -9,15 +9,18 @@ from typing import Any, Final
 from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apimachinery.objects.names import check_label_key, name_is_dns_label
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import (
+    FOREGROUND_FINALIZER,
+    NAMESPACE_NAME_LABEL,
+    ORPHAN_FINALIZER,
+)
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.status_metadata import keep_spec, keep_status
 from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy, with_status
 
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
 KUBERNETES: Final = "kubernetes"
 ACTIVE: Final = "Active"
 NAMESPACE_RESOURCE: Final = GroupResource("", "namespaces")
@@ -33,7 +36,7 @@ def _default(obj: Object) -> None:
         labels = metadata.get("labels")
         if labels is None:
             labels = metadata["labels"] = {}
-        labels[NAME_LABEL] = name
+        labels[NAMESPACE_NAME_LABEL] = name
     status = obj.setdefault("status", {})
     if not status.get("phase"):
         status["phase"] = ACTIVE

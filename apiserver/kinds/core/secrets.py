@@ -11,6 +11,10 @@ from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
 from kvstack.apimachinery.objects.text.json_text import parse, type_word
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import (
+    SERVICE_ACCOUNT_NAME_ANNOTATION,
+    SERVICE_ACCOUNT_TOKEN_TYPE,
+)
 from kvstack.apiserver.kinds.core.key_pairs import key_pair_problem
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
@@ -25,7 +29,6 @@ from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 OPAQUE: Final = "Opaque"
 TLS: Final = "kubernetes.io/tls"
-SERVICE_ACCOUNT: Final = "kubernetes.io/service-account.name"
 
 
 def _default(obj: Object) -> None:
@@ -93,8 +96,8 @@ _CheckType = Callable[[Object, dict[str, str], Errors], None]
 
 
 def _needs_account(obj: Object, _data: dict[str, str], errors: Errors) -> None:
-    if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT):
-        errors.append(required(key("metadata.annotations", SERVICE_ACCOUNT)))
+    if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME_ANNOTATION):
+        errors.append(required(key("metadata.annotations", SERVICE_ACCOUNT_NAME_ANNOTATION)))
 
 
 def _needs_json(name: str) -> _CheckType:
@@ -146,7 +149,7 @@ def _needs_content(name: str) -> _CheckType:
 
 
 _BY_TYPE: Final[dict[str, _CheckType]] = {
-    "kubernetes.io/service-account-token": _needs_account,
+    SERVICE_ACCOUNT_TOKEN_TYPE: _needs_account,
     "kubernetes.io/dockercfg": _needs_json(".dockercfg"),
     "kubernetes.io/dockerconfigjson": _needs_json(".dockerconfigjson"),
     "kubernetes.io/basic-auth": _needs_one_of("username", "password"),

@@ -4,9 +4,8 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import MOUNTABLE_SECRETS_ANNOTATION
 from kvstack.apiserver.kinds.strategy import Context, Strategy
-
-_ENFORCE: Final = "kubernetes.io/enforce-mountable-secrets"
 
 
 def _prepare_create(obj: Object, _context: Context) -> None:
@@ -20,11 +19,11 @@ def _prepare_update(new: Object, _old: Object, context: Context) -> None:
 
 
 def _warnings(obj: Object, _context: Context) -> list[str]:
-    if _ENFORCE not in (obj["metadata"].get("annotations") or {}):
+    if MOUNTABLE_SECRETS_ANNOTATION not in (obj["metadata"].get("annotations") or {}):
         return []
     return [
-        f"metadata.annotations[{_ENFORCE}]: deprecated in v1.32+; prefer separate namespaces to"
-        " isolate access to mounted secrets"
+        f"metadata.annotations[{MOUNTABLE_SECRETS_ANNOTATION}]: deprecated in v1.32+;"
+        " prefer separate namespaces to isolate access to mounted secrets"
     ]
 
 

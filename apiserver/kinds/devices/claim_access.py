@@ -6,6 +6,7 @@ from kvstack.apimachinery.objects.field_errors import FieldError, forbidden
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import go_plain, quote
+from kvstack.apimachinery.well_known import NODE_NAME_EXTRA
 from kvstack.apiserver.kinds.access import AccessRequest
 from kvstack.apiserver.kinds.devices.declared import TYPES
 from kvstack.apiserver.kinds.equality import same
@@ -13,7 +14,6 @@ from kvstack.apiserver.kinds.strategy import Context
 
 _GROUP: Final = "resource.k8s.io"
 _RESOURCE: Final = "resourceclaims"
-_NODE_KEY: Final = "authentication.kubernetes.io/node-name"
 _ACCOUNT: Final = "system:serviceaccount:"
 _STATUS: Final = f"{TYPES}.ResourceClaimStatus"
 _IDENTITY: Final = ("driver", "pool", "device", "shareID")
@@ -107,7 +107,7 @@ def _node_of(allocation: Object) -> str:
 
 def _is_on_node(context: Context, node: str) -> bool:
     """Return whether the user is a ServiceAccount of a pod on the node."""
-    names = context.extra.get(_NODE_KEY) or ()
+    names = context.extra.get(NODE_NAME_EXTRA) or ()
     parts = context.user.removeprefix(_ACCOUNT).split(":")
     is_account = context.user.startswith(_ACCOUNT) and len(parts) == 2
     if not node or not is_account or list(names) != [node]:

@@ -34,6 +34,7 @@ from kvstack.apimachinery.objects.names import (
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import HOSTNAME_LABEL, SLICE_MANAGED_BY_LABEL, ZONE_LABEL
 from kvstack.apiserver.kinds.cells import first_of
 from kvstack.apiserver.kinds.core.endpoints import PROTOCOLS
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
@@ -42,7 +43,6 @@ from kvstack.apiserver.kinds.generation import set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, one_of
 from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 ENDPOINTS_MAX: Final = 1000
 ADDRESSES_MAX: Final = 100
 PORTS_MAX: Final = 20000
@@ -54,8 +54,6 @@ _CONTROLLERS: Final = frozenset({
 _TYPES: Final = enum_values(_SLICE, "addressType")
 _TOPOLOGY_MAX: Final = 16
 _HINTS_MAX: Final = 8
-_HOST_LABEL: Final = "kubernetes.io/hostname"
-_ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 _SHOWN: Final = 3
 
 
@@ -84,11 +82,11 @@ def _prepare_update(new: Object, old: Object, _context: Context) -> None:
 def _drop_topology(new: Object, old: Object | None) -> None:
     """Drop the topology labels of endpoints, which v1 only shows; keep the node that they name."""
     known = {
-        (each.get("deprecatedTopology") or {}).get(_HOST_LABEL)
+        (each.get("deprecatedTopology") or {}).get(HOSTNAME_LABEL)
         for each in (old or {}).get("endpoints") or ()
     } - {None, ""}
     for each in new.get("endpoints") or ():
-        node = (each.pop("deprecatedTopology", None) or {}).get(_HOST_LABEL)
+        node = (each.pop("deprecatedTopology", None) or {}).get(HOSTNAME_LABEL)
         if node and node in known and "nodeName" not in each and not check_dns_subdomain(node):
             each["nodeName"] = node
 
@@ -197,9 +195,9 @@ def _check_topology(errors: Errors, path: str, topology: dict[str, str]) -> None
     if len(topology) > _TOPOLOGY_MAX:
         errors.append(too_many(path, len(topology), _TOPOLOGY_MAX))
     errors.extend(validate_labels(path, topology))
-    if _ZONE_LABEL in topology:
+    if ZONE_LABEL in topology:
         detail = "reserved key was not removed in conversion"
-        errors.append(internal(key(path, _ZONE_LABEL), detail))
+        errors.append(internal(key(path, ZONE_LABEL), detail))
 
 
 def _check_hints(errors: Errors, path: str, hints: Object) -> None:
@@ -250,7 +248,7 @@ def _update_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
 
 
 def _address_warnings(obj: Object) -> list[str]:
-    if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) in _CONTROLLERS:
+    if (obj["metadata"].get("labels") or {}).get(SLICE_MANAGED_BY_LABEL) in _CONTROLLERS:
         return []
     warnings: list[str] = []
     for position, endpoint in enumerate(obj.get("endpoints") or ()):

@@ -15,12 +15,12 @@ from kvstack.apimachinery.objects.field_errors import (
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label, length
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import DEFAULT_INGRESS_CLASS_ANNOTATION
 from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
 from kvstack.apiserver.kinds.network.ingresses import check_reference
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-DEFAULT_ANNOTATION: Final = "ingressclass.kubernetes.io/is-default-class"
 CLUSTER: Final = "Cluster"
 NAMESPACE: Final = "Namespace"
 
@@ -83,7 +83,7 @@ def _check_scope(parameters: Object, path: str, errors: Errors) -> None:
 
 def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj.get("spec", {})
-    is_default = (metadata.get("annotations") or {}).get(DEFAULT_ANNOTATION) == "true"
+    is_default = (metadata.get("annotations") or {}).get(DEFAULT_INGRESS_CLASS_ANNOTATION) == "true"
     return [
         f"{metadata['name']} (default)" if is_default else metadata["name"],
         spec.get("controller", ""),

@@ -23,6 +23,7 @@ from kvstack.apimachinery.objects.names import (
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import INGRESS_CLASS_ANNOTATION
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.network.load_balancers import (
     check_load_balancer_status,
@@ -38,8 +39,6 @@ from kvstack.apiserver.kinds.rules import (
 )
 from kvstack.apiserver.kinds.status_metadata import keep_spec
 from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
-
-CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
 
 _SPEC: Final = "io.k8s.api.networking.v1.IngressSpec"
 _PATH_TYPES: Final = enum_values("io.k8s.api.networking.v1.HTTPIngressPath", "pathType")
@@ -62,10 +61,10 @@ def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_spec(errors, obj["spec"])
     name = obj["spec"].get("ingressClassName")
-    annotation = (obj["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
+    annotation = (obj["metadata"].get("annotations") or {}).get(INGRESS_CLASS_ANNOTATION)
     if name is not None and annotation is not None and name != annotation:
         detail = "must match `ingressClassName` when both are specified"
-        errors.append(invalid(f"annotations.{CLASS_ANNOTATION}", annotation, detail))
+        errors.append(invalid(f"annotations.{INGRESS_CLASS_ANNOTATION}", annotation, detail))
     return errors
 
 
@@ -227,11 +226,11 @@ _check_service_name: Final[Rule] = needs_formatted("name", check_dns_label)
 
 def _warnings(obj: Object, _context: Context) -> list[str]:
     annotations = obj["metadata"].get("annotations") or {}
-    if CLASS_ANNOTATION not in annotations or "ingressClassName" in obj["spec"]:
+    if INGRESS_CLASS_ANNOTATION not in annotations or "ingressClassName" in obj["spec"]:
         return []
     return [
-        f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName'"
-        " instead"
+        f'annotation "{INGRESS_CLASS_ANNOTATION}" is deprecated,'
+        " please use 'spec.ingressClassName' instead"
     ]
 
 

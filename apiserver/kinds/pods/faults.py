@@ -9,8 +9,9 @@ from kvstack.apimachinery.objects.core.pod_resources import is_huge_pages, is_si
 from kvstack.apimachinery.objects.field_errors import FieldError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_value
+from kvstack.apimachinery.well_known import DELETION_COST_ANNOTATION
 from kvstack.apiserver.kinds.file_paths import check_local
-from kvstack.apiserver.kinds.pods.annotations import DELETION_COST, is_deletion_cost
+from kvstack.apiserver.kinds.pods.annotations import is_deletion_cost
 from kvstack.apiserver.kinds.pods.resources import is_multiple_of_page
 from kvstack.apiserver.kinds.pods.scheduling import (
     PREFERRED_TERMS,
@@ -24,7 +25,7 @@ from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 def tolerances_of(spec: Object, annotations: Mapping[str, str] | None) -> Tolerances:
     """Return the faults of a stored pod or template."""
     found = {name: has(spec) for name, has in _FAULTS.items()}
-    cost = (annotations or {}).get(DELETION_COST)
+    cost = (annotations or {}).get(DELETION_COST_ANNOTATION)
     return Tolerances(deletion_cost=cost is not None and not is_deletion_cost(cost), **found)
 
 

@@ -18,16 +18,17 @@ from kvstack.apimachinery.objects.field_errors import (
 )
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NEGATIVE, between
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff, internal_value
 from kvstack.apiserver.kinds.pods.annotations import (
-    MIRROR,
     check_annotation_changes,
     check_annotations,
     check_matching_profiles,
 )
 from kvstack.apiserver.kinds.pods.containers.validation import check_image_spaces
 from kvstack.apiserver.kinds.pods.faults import tolerances_of
+from kvstack.apiserver.kinds.pods.known_specs import KnownSpecs, key_of_spec
 from kvstack.apiserver.kinds.pods.preparation import SPEC_TYPE
 from kvstack.apiserver.kinds.pods.scheduling import REQUIRED_TERMS, check_toleration_list
 from kvstack.apiserver.kinds.pods.scope import SpecScope
@@ -40,6 +41,7 @@ _SPEC: Final = "spec"
 _ANNOTATIONS: Final = "metadata.annotations"
 _NODE_AFFINITY_TYPE: Final = "io.k8s.api.core.v1.NodeAffinity"
 _TERM_TYPE: Final = "io.k8s.api.core.v1.NodeSelectorTerm"
+_KNOWN: Final = KnownSpecs()
 _IMMUTABLE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -79,7 +81,7 @@ def checked(pod: Object, context: Context, tolerances: Tolerances) -> SpecScope:
     scope = scope_of(pod, context, tolerances)
     spec, errors = scope.spec, scope.errors
     check_annotations(scope, annotations_of(pod), _ANNOTATIONS)
-    check_spec(scope)
+    _check_spec(scope)
     if not spec.get("serviceAccountName"):
         _check_no_tokens(spec, errors)
     grace = spec.get("terminationGracePeriodSeconds")
@@ -89,6 +91,19 @@ def checked(pod: Object, context: Context, tolerances: Tolerances) -> SpecScope:
         for position, container in enumerate(spec.get(name) or ()):
             check_image_spaces(errors, container, f"spec.{name}[{position}]")
     return scope
+
+
+def _check_spec(scope: SpecScope) -> None:
+    """Check the whole spec, unless an equal one was without fault."""
+    if scope.tolerances != NO_TOLERANCES:
+        check_spec(scope)
+        return
+    key = key_of_spec(scope.spec, scope.allow_privileged, scope.is_mirror)
+    if key not in _KNOWN:
+        before = len(scope.errors)
+        check_spec(scope)
+        if len(scope.errors) == before:
+            _KNOWN.add(key)
 
 
 def checked_update(
@@ -134,7 +149,7 @@ def scope_of(pod: Object, context: Context, tolerances: Tolerances) -> SpecScope
         is_pod=True,
         allow_privileged=context.allow_privileged,
         pod_name=metadata.get("name", ""),
-        is_mirror=MIRROR in annotations_of(pod),
+        is_mirror=MIRROR_ANNOTATION in annotations_of(pod),
     )
 
 

@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import child, index, key
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SECCOMP_POD_ANNOTATION
 from kvstack.apiserver.kinds.deprecations import (
     VOLUME_DEPRECATIONS,
     claim_warnings,
@@ -21,10 +22,10 @@ from kvstack.apiserver.kinds.deprecations import (
 from kvstack.apiserver.kinds.internal_values import go_struct_text
 from kvstack.apiserver.kinds.pods.annotations import (
     APP_ARMOR_PREFIX,
-    SECCOMP_POD,
     SECCOMP_PREFIX,
     app_armor_profile,
 )
+from kvstack.apiserver.kinds.pods.known_specs import KnownSpecs, key_of_spec
 from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
 from kvstack.apiserver.kinds.pods.scope import containers_with_paths
 from kvstack.apiserver.kinds.strategy import Context
@@ -51,13 +52,20 @@ _PLAIN_SOURCES: Final = (
     ("secret", "Secret", "secretName"),
     ("downwardAPI", "DownwardAPI", ""),
 )
+_WITHOUT_WARNINGS: Final = KnownSpecs()
 _NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
 
 
 def warnings(pod: Object, _context: Context) -> list[str]:
     """Return the warnings about a new pod."""
     found = name_warnings(pod, "the Pod's hostname")
-    _add_warnings(found, pod.get("spec") or {}, pod.get("metadata") or {}, "")
+    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
+    key = key_of_spec(spec, metadata.get("annotations"))
+    if key not in _WITHOUT_WARNINGS:
+        before = len(found)
+        _add_warnings(found, spec, metadata, "")
+        if len(found) == before:
+            _WITHOUT_WARNINGS.add(key)
     return found
 
 
@@ -94,8 +102,8 @@ def _add_warnings(warnings: list[str], spec: Object, metadata: Object, path: str
         warnings += _pull_secret_warnings(secrets, child(spec_path, "imagePullSecrets"))
     warnings += fractional_bytes(spec.get("overhead"), child(spec_path, "overhead"))
     context = spec.get("securityContext") or {}
-    if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
-        warnings.append(f"{key(annotations_path, SECCOMP_POD)}: {_NO_SECCOMP_FIELD}")
+    if SECCOMP_POD_ANNOTATION in annotations and context.get("seccompProfile") is None:
+        warnings.append(f"{key(annotations_path, SECCOMP_POD_ANNOTATION)}: {_NO_SECCOMP_FIELD}")
     containers = list(containers_with_paths(spec, spec_path))
     of_pod = context.get("appArmorProfile")
     for container, container_path in containers:

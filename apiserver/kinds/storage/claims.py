@@ -8,7 +8,6 @@ where there was none; and, once it is bound, the requested size and the attribut
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.pod_resources import is_native
-from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -26,6 +25,7 @@ from kvstack.apimachinery.objects.quantity import ZERO, Quantity, parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import STORAGE_CLASS_ANNOTATION
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import check_claim_spec
 from kvstack.apiserver.kinds.deprecations import claim_warnings
@@ -142,7 +142,8 @@ def _check_fixed(errors: Errors, new: Object, old: Object, before: Object) -> No
     """Check that all else is unchanged."""
     spec, before = dict(new["spec"]), dict(before)
     annotation, old_annotation = (
-        (each["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION) for each in (new, old)
+        (each["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
+        for each in (new, old)
     )
     class_name = spec.get("storageClassName")
     if not before.get("volumeName"):
@@ -158,7 +159,7 @@ def _check_fixed(errors: Errors, new: Object, old: Object, before: Object) -> No
         del spec["storageClassName"]
     else:
         if (annotation or "") != (old_annotation or ""):
-            path = f"metadata.annotations.{CLASS_ANNOTATION}"
+            path = f"metadata.annotations.{STORAGE_CLASS_ANNOTATION}"
             errors.append(invalid(path, annotation or "", IMMUTABLE))
         if is_given_now and old_annotation in {None, class_name}:
             del spec["storageClassName"]
@@ -257,8 +258,8 @@ def _key_errors(path: str, name: str) -> list[FieldError]:
 
 def _warnings(obj: Object, _context: Context) -> list[str]:
     warnings = list(claim_warnings(obj["spec"], "spec"))
-    if CLASS_ANNOTATION in (obj["metadata"].get("annotations") or {}):
-        path = key("metadata.annotations", CLASS_ANNOTATION)
+    if STORAGE_CLASS_ANNOTATION in (obj["metadata"].get("annotations") or {}):
+        path = key("metadata.annotations", STORAGE_CLASS_ANNOTATION)
         warnings.insert(0, f"{path}: {_DEPRECATED_CLASS}")
     return warnings
 
@@ -278,7 +279,7 @@ def _cells(obj: Object, now: float) -> list[Any]:
         volume,
         (status.get("capacity") or {}).get("storage", "0") if volume else "",
         modes_text(status.get("accessModes")) if volume else "",
-        annotations.get(CLASS_ANNOTATION, spec.get("storageClassName", "")),
+        annotations.get(STORAGE_CLASS_ANNOTATION, spec.get("storageClassName", "")),
         "<unset>" if attributes_class is None else attributes_class,
         age(metadata.get("creationTimestamp"), now),
         spec.get("volumeMode", "<unset>"),

@@ -17,14 +17,18 @@ from kvstack.apimachinery.objects.names import IMMUTABLE, check_label_key
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import (
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+)
 from kvstack.apiserver.kinds.deprecations import deprecated_node_label
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.storage.parameters import check_driver, check_parameters
 from kvstack.apiserver.kinds.strategy import Context, Strategy, TableFormat
 
 DEFAULT_ANNOTATIONS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
 )
 
 _POLICIES: Final = ("Delete", "Retain")

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     forbidden,
@@ -16,6 +15,19 @@ from kvstack.apimachinery.objects.names import IMMUTABLE, check_label_value
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import built_in_types
+from kvstack.apimachinery.well_known import (
+    ARCH_LABEL,
+    BETA_ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL,
+    BETA_OS_LABEL,
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    INSTANCE_TYPE_LABEL,
+    OS_LABEL,
+    REGION_LABEL,
+    STORAGE_CLASS_ANNOTATION,
+    ZONE_LABEL,
+)
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.deprecations import VOLUME_DEPRECATIONS, node_selector_term_warnings
 from kvstack.apiserver.kinds.equality import same
@@ -44,18 +56,18 @@ _MOUNTED: Final = SOURCE_NAMES - {
 """Sources that take mount options from an annotation."""
 
 _DEPRECATED_ANNOTATIONS: Final = {
-    CLASS_ANNOTATION: 'deprecated since v1.8; use "storageClassName" attribute instead',
+    STORAGE_CLASS_ANNOTATION: 'deprecated since v1.8; use "storageClassName" attribute instead',
     MOUNT_ANNOTATION: 'deprecated since v1.31; use "mountOptions" attribute instead',
 }
 _WARNED_SOURCES: Final = (
     "cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd",
 )  # fmt: skip
 _STABLE_LABELS: Final = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "beta.kubernetes.io/os": "kubernetes.io/os",
-    "beta.kubernetes.io/arch": "kubernetes.io/arch",
-    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    BETA_ZONE_LABEL: ZONE_LABEL,
+    BETA_REGION_LABEL: REGION_LABEL,
+    BETA_OS_LABEL: OS_LABEL,
+    BETA_ARCH_LABEL: ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL: INSTANCE_TYPE_LABEL,
 }
 
 
@@ -239,7 +251,7 @@ def _cells(obj: Object, now: float) -> list[Any]:
         spec.get("persistentVolumeReclaimPolicy", ""),
         "Terminating" if metadata.get("deletionTimestamp") else status.get("phase", ""),
         "" if claim is None else f"{claim.get('namespace', '')}/{claim.get('name', '')}",
-        annotations.get(CLASS_ANNOTATION, spec.get("storageClassName", "")),
+        annotations.get(STORAGE_CLASS_ANNOTATION, spec.get("storageClassName", "")),
         "<unset>" if attributes_class is None else attributes_class,
         status.get("reason", ""),
         age(metadata.get("creationTimestamp"), now),

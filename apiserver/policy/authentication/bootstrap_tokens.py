@@ -18,6 +18,7 @@ from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, parse_time
+from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
 from kvstack.apiserver.policy.interfaces import Clock, ObjectView
 
@@ -27,7 +28,6 @@ _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})", re.ASCII)
 _GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]", re.ASCII)
 _SECRETS: Final = GroupResource("", "secrets")
 _NAMESPACE: Final = "kube-system"
-_TYPE: Final = "bootstrap.kubernetes.io/token"
 
 
 class BootstrapTokens:
@@ -57,7 +57,7 @@ class BootstrapTokens:
     def _fits(self, secret: Object, token_id: str, secret_part: str) -> bool:
         return (
             secret["metadata"].get("deletionTimestamp") is None
-            and secret.get("type") == _TYPE
+            and secret.get("type") == BOOTSTRAP_TOKEN_TYPE
             and hmac.compare_digest(_text(secret, "token-secret").encode(), secret_part.encode())
             and _text(secret, "token-id") == token_id
             and not self._is_over(_text(secret, "expiration"))

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SECCOMP_POD_ANNOTATION
 
 
 class Finding(NamedTuple):
@@ -30,7 +31,6 @@ class Finding(NamedTuple):
 Check: TypeAlias = Callable[[Object, Object], Finding | None]
 
 _APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
-_SECCOMP_OF_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_OF_CONTAINER: Final = "container.seccomp.security.alpha.kubernetes.io/"
 _PROFILES: Final = frozenset(("RuntimeDefault", "Localhost"))
 _CAPABILITIES: Final = frozenset(
@@ -337,7 +337,7 @@ def seccomp_annotations(metadata: Object, spec: Object) -> Finding | None:
     annotation_names = sorted(
         {
             f"{name}={quote(annotations[name])}"
-            for name in (_SECCOMP_OF_POD, *names)
+            for name in (SECCOMP_POD_ANNOTATION, *names)
             if name in annotations and not _is_seccomp_allowed(annotations[name])
         }
     )

@@ -26,7 +26,6 @@ _ON_START: Final = "onstart"
 _ALWAYS: Final = "true"
 _AT_ONCE: Final = 16
 _RETRY_S: Final = 1.0
-_RACES: Final = frozenset((404, 409))
 
 
 class ApiServices:
@@ -71,7 +70,7 @@ class ApiServices:
             try:
                 await self._keep_custom()
             except (ApiError, StoreError) as error:
-                is_race = isinstance(error, ApiError) and error.code in _RACES
+                is_race = isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)
                 if not is_race:
                     self._logger.warning("failed to maintain APIServices", error=str(error))
                 self._wake.set()
@@ -109,7 +108,7 @@ class ApiServices:
         try:
             await self._loopback.create(RESOURCE, desired)
         except ApiError as error:
-            if error.code not in _RACES:
+            if not (error.is_not_found or error.is_conflict):
                 raise
 
 

@@ -36,7 +36,6 @@ from kvstack.component.logger import Logger
 from kvstack.component.units import SECOND_NS
 from kvstore.client.errors import StoreError
 
-_RACES: Final = frozenset((404, 409))
 _LOOK_AGAIN_S: Final = 1.0
 _BEGUN: Final = frozenset(
     ("InstanceDeletionInProgress", "InstanceDeletionFailed", "InstanceDeletionCheck")
@@ -136,7 +135,7 @@ class DefinitionKeeper:
             if named["status"] != definition["status"]:
                 await self._registry.live.replace(DEFINITIONS, named, "status")
         except ApiError as error:
-            if error.code not in _RACES:
+            if not (error.is_not_found or error.is_conflict):
                 raise
             return False
         return True
@@ -187,7 +186,7 @@ class DefinitionKeeper:
                     else:
                         await live.delete(resource, each)
                 except ApiError as error:
-                    if error.code not in _RACES:
+                    if not (error.is_not_found or error.is_conflict):
                         problems[str(error)] = None
         return f"could not issue all deletes: {aggregate(list(problems))}" if problems else ""
 

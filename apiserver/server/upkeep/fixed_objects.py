@@ -30,7 +30,6 @@ _PRIORITIES: Final = (
         " node if necessary.",
     ),
 )
-_EXISTS: Final = 409
 
 
 class FixedObjects:
@@ -59,7 +58,7 @@ class FixedObjects:
         try:
             await self._loopback.create(self._resource, obj)
         except ApiError as error:
-            if error.code != _EXISTS:
+            if not error.is_conflict:
                 raise
 
 

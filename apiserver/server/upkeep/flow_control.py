@@ -31,7 +31,6 @@ LEVELS: Final = GroupResource(_GROUP, "prioritylevelconfigurations")
 _KEEP: Final = "apf.kubernetes.io/autoupdate-spec"
 _MANDATORY: Final = {SCHEMAS: FLOW_SCHEMAS, LEVELS: PRIORITY_LEVELS}
 _DANGLING: Final = "Dangling"
-_RACED: Final = frozenset((404, 409))
 
 
 class FlowControl:
@@ -68,7 +67,7 @@ class FlowControl:
                     resource, {"metadata": metadata, "spec": spec}, PRODUCER
                 )
             except ApiError as error:
-                if error.code not in _RACED:
+                if not (error.is_not_found or error.is_conflict):
                     raise
             return
         annotations = current["metadata"].get("annotations") or {}
@@ -94,7 +93,7 @@ class FlowControl:
         try:
             await self._loopback.apply(SCHEMAS, body, CONSUMER, "status")
         except ApiError as error:
-            if error.code not in _RACED:
+            if not (error.is_not_found or error.is_conflict):
                 raise
 
 

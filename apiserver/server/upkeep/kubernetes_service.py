@@ -15,6 +15,7 @@ import orjson
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL, SKIP_MIRROR_LABEL
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.server.certs.serving_certificate import first_address
@@ -32,11 +33,10 @@ _SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
 RESOURCES: Final = (_SERVICES, _ENDPOINTS, _SLICES)
 """Which it makes and puts right."""
 _LABELS: Final = {"component": "apiserver", "provider": "kubernetes"}
-_SKIP_MIRROR: Final = {"endpointslice.kubernetes.io/skip-mirror": "true"}
-_SERVICE_NAME: Final = {"kubernetes.io/service-name": NAME}
+_SKIP_MIRROR: Final = {SKIP_MIRROR_LABEL: "true"}
+_SERVICE_NAME: Final = {SERVICE_NAME_LABEL: NAME}
 _PORT_NAME: Final = "https"
 _SERVICE_PORT: Final = 443
-_EXISTS: Final = 409
 
 
 class KubernetesService:
@@ -162,5 +162,5 @@ class KubernetesService:
         try:
             await self._loopback.create(resource, obj)
         except ApiError as error:
-            if error.code != _EXISTS:
+            if not error.is_conflict:
                 raise

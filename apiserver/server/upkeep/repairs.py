@@ -43,7 +43,6 @@ SERVICES: Final = GroupResource("", "services")
 ADDRESSES: Final = GroupResource("networking.k8s.io", "ipaddresses")
 RANGES: Final = GroupResource("networking.k8s.io", "servicecidrs")
 _CATCH_UP_S: Final = 10.0
-_RACED: Final = frozenset((404, 409))
 
 
 class NodePortRepair:
@@ -169,7 +168,7 @@ class ClusterIpRepair:
             for each in repair.created:
                 await self._loopback.create(ADDRESSES, each)
         except ApiError as error:
-            if error.code not in _RACED:  # another server wrote first
+            if not (error.is_not_found or error.is_conflict):  # another server wrote first
                 raise
 
     def _find_address(self, name: str) -> Object | None:

@@ -24,7 +24,6 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
 )
 from kvstack.apiserver.server.loopback import Loopback
 
-_RACED: Final = 409
 _RESOURCES: Final = {
     "ClusterRole": CLUSTER_ROLES,
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
@@ -84,5 +83,5 @@ class Roles:
         try:
             await self._loopback.create(resource, obj)
         except ApiError as error:
-            if error.code != _RACED:
+            if not error.is_conflict:
                 raise

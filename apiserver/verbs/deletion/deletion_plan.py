@@ -14,8 +14,8 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apimachinery.objects.times import format_time, parse_time
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.kinds.strategy import Deletion
 from kvstack.apiserver.verbs.options import DeleteOptions
 

@@ -7,7 +7,7 @@ subresource `finalize`, which removes the namespace.
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.kinds.core.namespaces import TERMINATING
 from kvstack.apiserver.kinds.strategy import Deletion
 from kvstack.apiserver.verbs.deletion import deletion_plan

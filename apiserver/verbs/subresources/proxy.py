@@ -21,6 +21,7 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 from kvstack.apiserver.registry.keys import object_key
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.results import Proxying
@@ -29,7 +30,6 @@ from kvstack.apiserver.verbs.subresources import node_addresses
 PODS: Final = GroupResource("", "pods")
 SERVICES: Final = GroupResource("", "services")
 SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
-_SERVICE_NAME: Final = "kubernetes.io/service-name"
 _SCHEMES: Final = ("", "http", "https")
 _PORT_MAX: Final = 65535
 _TARGET_SEGMENTS: Final = 3
@@ -129,7 +129,7 @@ def _endpoints(call: Call, service: str, port_name: str) -> Iterator[str]:
     registry, namespace = call.env.registry, call.info.namespace
     for record in registry.collection(SLICES).between(f"{namespace}/", f"{namespace}0"):
         each = record.parse()
-        if (each["metadata"].get("labels") or {}).get(_SERVICE_NAME) != service:
+        if (each["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) != service:
             continue
         port = next((p["port"] for p in each.get("ports") or () if _is_port(p, port_name)), None)
         if port is None:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 
 LEFT_OUT: Final = "(left out)"
 SECRET_VALUES: Final = "secret values"
@@ -22,7 +23,6 @@ CONFIG_VALUES: Final = "values of ConfigMaps"
 ARGUMENTS: Final = "arguments"
 TOKENS: Final = "keys and tokens in texts"
 
-APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NAME: Final = re.compile(
     r"passw|passphrase|pwd|secret|token|api[-_.]?key|access[-_.]?key|private[-_.]?key|credential"
     r"|authorization|bearer|signature|encryption[-_.]?key|client[-_.]?key|dsn$|conn(ection)?[-_.]?str",
@@ -97,7 +97,7 @@ class Masking:
     def _annotations(self, annotations: Object, depth: int) -> Object:
         masked: Object = {}
         for name, value in annotations.items():
-            if name == APPLIED and isinstance(value, str):
+            if name == LAST_APPLIED_ANNOTATION and isinstance(value, str):
                 try:
                     applied = self._walk(orjson.loads(value), depth + 1)
                 except ValueError:

@@ -21,11 +21,11 @@ from typing import Final
 import orjson
 
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 from kvstack.clusters.contents import ROOT, Contents, LeftOut
 from kvstack.clusters.kinds import Kinds, UnreadableError
 from kvstack.clusters.pack.masking import (
     ANNOTATIONS,
-    APPLIED,
     CONFIG_VALUES,
     LEFT_OUT,
     SECRET_VALUES,
@@ -96,7 +96,7 @@ class Redaction:
                 self.counts[SECRET_VALUES] += len(values)
                 obj[name] = dict.fromkeys(values, "")
         annotations = (obj.get("metadata") or {}).get("annotations") or {}
-        if annotations.pop(APPLIED, None) is not None:
+        if annotations.pop(LAST_APPLIED_ANNOTATION, None) is not None:
             self.counts[ANNOTATIONS] += 1
 
     def _config_map(self, obj: Object) -> None:

@@ -17,9 +17,9 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 from kvstack.component.errors import ConfigError
 
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _CORE: Final = "core"
 _BACKGROUND: Final = "Background"
 _INGRESSES: Final = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
@@ -89,7 +89,10 @@ async def pruned(api: Api, pruning: Pruning, applied: Sequence[Applied]) -> int:
         for namespace in namespaces if resource.is_namespaced else ("",):
             for obj in await api.list_all(resource, namespace, labels=pruning.selector):
                 meta = obj["metadata"]
-                if LAST_APPLIED in (meta.get("annotations") or {}) and meta["uid"] not in uids:
+                if (
+                    LAST_APPLIED_ANNOTATION in (meta.get("annotations") or {})
+                    and meta["uid"] not in uids
+                ):
                     number += await _delete(api, resource, meta)
     return number
 

@@ -11,11 +11,13 @@ What was so before the change is not told.
 """
 
 from collections.abc import Iterator, Sequence
+from http import HTTPStatus
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.pod_status import condition_of
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 from kvstack.clusters.plan.objects import (
     EVENTS,
     NAMESPACES,
@@ -37,8 +39,6 @@ _BAD_WAITING: Final = frozenset(
         "InvalidImageName",
     )
 )
-_FORBIDDEN: Final = 403
-_SERVICE_LABEL: Final = "kubernetes.io/service-name"
 _PENDING: Final = "stays pending"
 _PREEMPTION: Final = " preemption: "
 """What follows tells of pods that could make room, which would be seen."""
@@ -175,7 +175,7 @@ def _endpoints(objects: Objects) -> dict[str, int]:
     found: dict[str, set[str]] = {}
     for known in objects.of(SLICES):
         meta = known.obj["metadata"]
-        name = (meta.get("labels") or {}).get(_SERVICE_LABEL)
+        name = (meta.get("labels") or {}).get(SERVICE_NAME_LABEL)
         if not name:
             continue
         addresses = found.setdefault(f"{meta.get('namespace', '')}/{name}", set())
@@ -190,7 +190,7 @@ def _forbidden(refused: Sequence[Write]) -> Iterator[Finding]:
     told: set[tuple[str, str, GroupResource, str]] = set()
     for each in refused:
         key = (each.who, each.verb, each.resource, each.subresource)
-        lacks_right = each.code == _FORBIDDEN and _NO_RIGHT in each.message
+        lacks_right = each.code == HTTPStatus.FORBIDDEN and _NO_RIGHT in each.message
         if not lacks_right or each.who == YOU or key in told:
             continue
         told.add(key)

@@ -24,7 +24,6 @@ from kvstore.client.values import KeyValue
 
 PAGE_OBJECTS: Final = 500
 _ATTEMPTS: Final = 3
-_EXPIRED: Final = 410
 _TOO_LARGE: Final = "ResourceVersionTooLarge"
 """The cause in a Status: the revision is of another store than this resource's."""
 _NEWLINE: Final = b"\n"
@@ -102,13 +101,13 @@ class Listing:
             try:
                 rows, read_at = await self._pages(listed, namespace, revision)
             except ApiError as error:
-                if error.code == _EXPIRED and may_be_newer:
+                if error.is_gone and may_be_newer:
                     because, revision = "its revision was given up while it was read", 0
                     continue
                 if _has_cause(error, _TOO_LARGE) and revision and may_be_newer:
                     because, revision = "it is in a store of its own", 0
                     continue
-                if error.code == _EXPIRED:
+                if error.is_gone:
                     raise SourceError(f"{listed.resource}: {error}") from error
                 return LeftOut(str(listed.resource), str(error))
             except NotStoredError:

@@ -26,6 +26,7 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import Resource
+from kvstack.apimachinery.well_known import NAMESPACE_NAME_LABEL
 from kvstack.clusters.contents import ROOT, Contents, Origin
 from kvstack.clusters.kinds import DEFINITIONS, Kinds, UnreadableError
 from kvstack.clusters.sources.manifest_files import Manifest, manifests
@@ -185,7 +186,7 @@ class _Reading:
                         "metadata": {
                             "name": name,
                             "uid": str(uuid5(_UIDS, f"namespaces/{name}")),
-                            "labels": {"kubernetes.io/metadata.name": name},
+                            "labels": {NAMESPACE_NAME_LABEL: name},
                         },
                         "spec": {"finalizers": ["kubernetes"]},
                         "status": {"phase": "Active"},

@@ -16,7 +16,6 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.standalone import dns_access
 from kvstack.agents.standalone.agent_settings import agent_options
 from kvstack.agents.standalone.kube_dns import (
-    MANAGED_BY,
     MANAGER,
     Endpoint,
     cluster_ip,
@@ -26,6 +25,7 @@ from kvstack.agents.standalone.kube_dns import (
 )
 from kvstack.agents.standalone.local_dns import LocalDns, LocalDnsOptions
 from kvstack.agents.standalone.stack_settings import split_own, stack_options
+from kvstack.apimachinery.well_known import SLICE_MANAGED_BY_LABEL
 from kvstack.apiserver.server.certs.pki import Pki
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.component.flags.command_line import CommandLine, UsageError
@@ -49,7 +49,7 @@ ROLES = {
 
 
 def of_core_dns(*, ready: bool = True, manager: str = "endpointslice-controller") -> dict[str, Any]:
-    labels = {"kubernetes.io/service-name": "kube-dns", MANAGED_BY: manager}
+    labels = {"kubernetes.io/service-name": "kube-dns", SLICE_MANAGED_BY_LABEL: manager}
     return {
         "metadata": {"name": "kube-dns-x", "namespace": "kube-system", "labels": labels},
         "addressType": "IPv4",
@@ -276,7 +276,7 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
 
 
 def is_ours(found: dict[str, Any]) -> bool:
-    return bool(found["metadata"]["labels"].get(MANAGED_BY) == MANAGER)
+    return bool(found["metadata"]["labels"].get(SLICE_MANAGED_BY_LABEL) == MANAGER)
 
 
 async def eventually_account(kubectl: Callable[..., str]) -> None:

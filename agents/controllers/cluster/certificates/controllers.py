@@ -45,6 +45,7 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER
 
 _SERVICE_ACCOUNT: Final = "certificate-controller"
 _BACK_OFF: Final = BackOff(base_s=0.2, max_s=1000.0)
@@ -91,14 +92,14 @@ class Approver(_RequestController):
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one request."""
         obj = view.get(CERTIFICATE_SIGNING_REQUESTS, key)
-        if obj is None or obj["spec"]["signerName"] != requests.KUBELET_CLIENT:
+        if obj is None or obj["spec"]["signerName"] != KUBELET_CLIENT_SIGNER:
             return None
         status = obj.get("status") or {}
         found = status.get("conditions") or []
         if status.get("certificate") or any(each["type"] in _DECIDED for each in found):
             return None
         spec, request = obj["spec"], _parsed(obj)
-        if requests.problem(request, requests.KUBELET_CLIENT, spec.get("usages") or ()):
+        if requests.problem(request, KUBELET_CLIENT_SIGNER, spec.get("usages") or ()):
             return None
         name = requests.common_name(request)
         is_own = spec.get("username") == name

@@ -16,17 +16,22 @@ from kvstack.agents.controllers.network.slices.packing import Changes
 from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
-
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+from kvstack.apimachinery.well_known import (
+    CONTROL_PLANE_LABEL,
+    MASTER_LABEL,
+    TOPOLOGY_HINTS_ANNOTATION,
+    TOPOLOGY_MODE_ANNOTATION,
+    ZONE_LABEL,
+)
 
 _AUTO_ANNOTATIONS: Final = (
-    "service.kubernetes.io/topology-aware-hints",
-    "service.kubernetes.io/topology-mode",
+    TOPOLOGY_HINTS_ANNOTATION,
+    TOPOLOGY_MODE_ANNOTATION,
 )
 _AUTO: Final = frozenset(("Auto", "auto"))
 _CLOSE: Final = frozenset(("PreferClose", "PreferSameZone", "PreferSameNode"))
 _SAME_NODE: Final = "PreferSameNode"
-_EXCLUDED: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_EXCLUDED: Final = (CONTROL_PLANE_LABEL, MASTER_LABEL)
 _OVERLOAD: Final = 0.2
 
 _NO_ZONE: Final = "One or more endpoints do not have a zone specified"

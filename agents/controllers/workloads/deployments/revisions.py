@@ -20,6 +20,7 @@ from kvstack.agents.controllers.workloads.deployments.counts import (
 from kvstack.agents.controllers.workloads.hashes import template_hash
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
@@ -28,7 +29,7 @@ ROLLBACK_TO: Final = "deprecated.deployment.rollback.to"
 
 _NOT_COPIED: Final = frozenset(
     (
-        "kubectl.kubernetes.io/last-applied-configuration",
+        LAST_APPLIED_ANNOTATION,
         REVISION,
         REVISION_HISTORY,
         DESIRED_REPLICAS,

@@ -7,6 +7,7 @@ from kvstack.apimachinery.objects.field_errors import child, index
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_label
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import TOPOLOGY_HINTS_ANNOTATION, TOPOLOGY_MODE_ANNOTATION
 from kvstack.apiserver.kinds.cells import pairs_text
 from kvstack.apiserver.kinds.network.load_balancers import shown_addresses, status_warnings
 from kvstack.apiserver.kinds.network.services.preparation import (
@@ -28,8 +29,6 @@ from kvstack.apiserver.kinds.network.services.traits import (
 from kvstack.apiserver.kinds.network.services.validation import (
     PREFER_CLOSE,
     PREFER_SAME_ZONE,
-    TOPOLOGY_HINTS,
-    TOPOLOGY_MODE,
     validate,
     validate_status,
     validate_update,
@@ -40,9 +39,10 @@ from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 def _warnings(obj: Object, _context: Context) -> list[str]:
     spec: Spec = obj["spec"]
     warnings: list[str] = []
-    if TOPOLOGY_HINTS in (obj["metadata"].get("annotations") or {}):
+    if TOPOLOGY_HINTS_ANNOTATION in (obj["metadata"].get("annotations") or {}):
         warnings.append(
-            f"annotation {TOPOLOGY_HINTS} is deprecated, please use {TOPOLOGY_MODE} instead"
+            f"annotation {TOPOLOGY_HINTS_ANNOTATION} is deprecated,"
+            f" please use {TOPOLOGY_MODE_ANNOTATION} instead"
         )
     if spec.get("clusterIP") not in {None, "", NONE}:
         warnings += _address_warnings("clusterIPs", cluster_ips(spec))

@@ -26,6 +26,7 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import TOPOLOGY_HINTS_ANNOTATION, TOPOLOGY_MODE_ANNOTATION
 from kvstack.apiserver.kinds.core.endpoints import PROTOCOLS
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.network.load_balancers import check_load_balancer_status
@@ -53,8 +54,6 @@ from kvstack.apiserver.kinds.network.services.traits import (
 from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, needs_one_of, one_of
 from kvstack.apiserver.kinds.strategy import Context
 
-TOPOLOGY_HINTS: Final = "service.kubernetes.io/topology-aware-hints"
-TOPOLOGY_MODE: Final = "service.kubernetes.io/topology-mode"
 SOURCE_RANGES: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
 PREFER_CLOSE: Final = "PreferClose"
 PREFER_SAME_ZONE: Final = "PreferSameZone"
@@ -125,10 +124,11 @@ def _check_service(errors: Errors, obj: Object, old: Object | None) -> None:
 
 
 def _check_topology(errors: Errors, annotations: dict[str, str]) -> None:
-    mode, hints = annotations.get(TOPOLOGY_MODE), annotations.get(TOPOLOGY_HINTS)
+    mode = annotations.get(TOPOLOGY_MODE_ANNOTATION)
+    hints = annotations.get(TOPOLOGY_HINTS_ANNOTATION)
     if mode is not None and hints is not None and mode != hints:
-        detail = f"must match annotations[{TOPOLOGY_HINTS}] when both are specified"
-        errors.append(invalid(key("metadata.annotations", TOPOLOGY_MODE), mode, detail))
+        detail = f"must match annotations[{TOPOLOGY_HINTS_ANNOTATION}] when both are specified"
+        errors.append(invalid(key("metadata.annotations", TOPOLOGY_MODE_ANNOTATION), mode, detail))
 
 
 def _check_type_fields(errors: Errors, spec: Spec) -> None:

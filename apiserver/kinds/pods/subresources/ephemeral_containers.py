@@ -5,9 +5,9 @@ from typing import Final
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff
-from kvstack.apiserver.kinds.pods.annotations import MIRROR
 from kvstack.apiserver.kinds.pods.preparation import drop_disabled, keep_metadata, raise_generation
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.pods.validation import (
@@ -37,7 +37,7 @@ def prepare_update(new: Object, old: Object, _context: Context) -> None:
 
 def validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     """Return the errors of the pod with the added containers."""
-    if MIRROR in annotations_of(old):
+    if MIRROR_ANNOTATION in annotations_of(old):
         return [forbidden("", "static pods do not support ephemeral containers")]
 
     def check(tolerances: Tolerances) -> list[FieldError]:

@@ -12,8 +12,8 @@ from kvstack.apimachinery.objects.core.quality_of_service import computed_qualit
 from kvstack.apimachinery.objects.field_errors import FieldError, child, forbidden, index, invalid
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.kinds.pods.annotations import MIRROR
 from kvstack.apiserver.kinds.pods.preparation import (
     SPEC_TYPE,
     default_pod_resources,
@@ -60,7 +60,7 @@ def prepare_update(new: Object, old: Object, _context: Context) -> None:
 
 def validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     """Return the errors of the resized pod."""
-    if MIRROR in annotations_of(old):
+    if MIRROR_ANNOTATION in annotations_of(old):
         return [forbidden("", "static pods cannot be resized")]
     if ((old.get("spec") or {}).get("os") or {}).get("name") == "windows":
         return [forbidden("", "windows pods cannot be resized")]

@@ -8,11 +8,11 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import ZERO, parse
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import OS_LABEL
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import ObjectView
 
-_OS: Final = "kubernetes.io/os"
 _UNSUPPORTED: Final = "UnsupportedPlatform"
 _CAPACITY: Final = "NodeCapacity"
 
@@ -36,7 +36,7 @@ class PodResizeValidator(Listed):
         node = self._view.get(NODES, "", name)
         if node is None:
             raise request.forbidden(f"node {quote(name)} not found")
-        os = (node["metadata"].get("labels") or {}).get(_OS, "linux")
+        os = (node["metadata"].get("labels") or {}).get(OS_LABEL, "linux")
         if os != "linux":
             message = (
                 f"pod resize is only supported on linux nodes, node {quote(name)} is {quote(os)}"

@@ -17,15 +17,15 @@ from kvstack.apimachinery.objects.core.pod_references import is_mirror, secret_n
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import MOUNTABLE_SECRETS_ANNOTATION
 from kvstack.apiserver.kinds.core.token_requests import INJECTED_SECONDS
+from kvstack.apiserver.kinds.pods.known_specs import TOKEN_VOLUME_PREFIX
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT: Final = "default"
-_VOLUME_PREFIX: Final = "kube-api-access-"
-_ENFORCES: Final = "kubernetes.io/enforce-mountable-secrets"
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _TRIES_MAX: Final = 10
 _INTERVAL_S: Final = 0.15
@@ -126,8 +126,8 @@ class ServiceAccount(Listed):
     def _mount(self, spec: Object) -> None:
         volumes = spec.get("volumes") or ()
         names = (each.get("name", "") for each in volumes)
-        volume_name = next((each for each in names if each.startswith(_VOLUME_PREFIX)), "")
-        name = volume_name or self._new_name(_VOLUME_PREFIX)
+        volume_name = next((each for each in names if each.startswith(TOKEN_VOLUME_PREFIX)), "")
+        name = volume_name or self._new_name(TOKEN_VOLUME_PREFIX)
         mount = {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}
         is_needed = False
         for member, _ in _CONTAINERS:
@@ -173,7 +173,7 @@ def _check_mirror(request: AdmissionRequest) -> None:
 
 def _check_secrets(request: AdmissionRequest, account: Object) -> None:
     annotations = account["metadata"].get("annotations") or {}
-    if annotations.get(_ENFORCES) not in _TRUE:
+    if annotations.get(MOUNTABLE_SECRETS_ANNOTATION) not in _TRUE:
         return
     spec: Object = request.new["spec"]
     name = account["metadata"]["name"]

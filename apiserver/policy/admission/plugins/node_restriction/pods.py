@@ -6,7 +6,6 @@ from typing import Any, Final
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
 from kvstack.apimachinery.objects.core.pod_references import (
-    MIRROR,
     config_map_names,
     is_mirror,
     secret_names,
@@ -14,6 +13,7 @@ from kvstack.apimachinery.objects.core.pod_references import (
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import ObjectView
@@ -99,8 +99,8 @@ class PodRestriction:
         pod, node_text = request.new, quote(node)
         if not is_mirror(pod):
             raise request.forbidden(
-                f"pod does not have {quote(MIRROR)} annotation, node {node_text} can only create"
-                " mirror pods"
+                f"pod does not have {quote(MIRROR_ANNOTATION)} annotation,"
+                f" node {node_text} can only create mirror pods"
             )
         if _node_of(pod) != node:
             message = f"node {node_text} can only create pods with spec.nodeName set to itself"

@@ -15,6 +15,7 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.core.quality_of_service import BEST_EFFORT, computed_quality
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import MEMORY_PRESSURE_TAINT
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.plugins.runtime_class import includes, merge_tolerations
@@ -24,7 +25,7 @@ from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 _DEFAULTS: Final = "scheduler.alpha.kubernetes.io/defaultTolerations"
 _ALLOWED: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 _MEMORY_PRESSURE: Final = {
-    "key": "node.kubernetes.io/memory-pressure",
+    "key": MEMORY_PRESSURE_TAINT,
     "operator": "Exists",
     "effect": "NoSchedule",
 }
