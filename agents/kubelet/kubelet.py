@@ -116,29 +116,8 @@ class Kubelet:
         self.links: Final = LogLinks(options.log_links)
         self.logs: Final = PodLogs(options.root / "pod-logs")
         self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
-        self.csi: Final = CsiNode(
-            api,
-            clock,
-            random,
-            logger,
-            self._recorder,
-            options.name,
-            options.root,
-            node=lambda: self.node.object,
-            again=self._queue.add,
-            report=lambda: self.node.look_again(),
-            call_s=options.csi_call_s,
-        )
-        self._volumes = PodVolumes(
-            api,
-            clock,
-            random,
-            logger,
-            allocatable,
-            lambda: self.node.object,
-            self._queue.add,
-            self.csi,
-        )
+        self.csi: Final = self._csi(random)
+        self._volumes = self._pod_volumes(random, allocatable)
         self._sync = PodSync(self._tools(settings, allocatable, isolate or _isolate_nothing))
         self._writer = StatusWriter(api)
         self._mirrors = Mirrors(api, self._informer.store, self._writer, logger)
@@ -172,6 +151,37 @@ class Kubelet:
         self.start_times = StartTimes(self.started_s)
         self.evictions: Counter[str] = Counter()
         """Pods that were evicted, by the signal that was the cause."""
+
+    def _csi(self, random: Callable[[], float]) -> CsiNode:
+        """Return what mounts the volumes of CSI drivers; the node's object comes later."""
+        return CsiNode(
+            self._api,
+            self._clock,
+            random,
+            self._logger,
+            self._recorder,
+            self.options.name,
+            self.options.root,
+            node=lambda: self.node.object,
+            again=self._queue.add,
+            report=lambda: self.node.look_again(),
+            call_s=self.options.csi_call_s,
+        )
+
+    def _pod_volumes(
+        self, random: Callable[[], float], allocatable: Mapping[str, str]
+    ) -> PodVolumes:
+        """Return the volumes of all pods."""
+        return PodVolumes(
+            self._api,
+            self._clock,
+            random,
+            self._logger,
+            allocatable,
+            lambda: self.node.object,
+            self._queue.add,
+            self.csi,
+        )
 
     def _tools(
         self,

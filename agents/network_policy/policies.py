@@ -14,6 +14,7 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import NOTHING, Selector, SelectorError, from_object
 
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
+"""Those that rules are written for; one that the schema gains is not among them."""
 ALL_PORTS: Final[Range] = (0, 65535)
 SELECTORS_MAX: Final = 1_000
 """Different peers by selector that the rules of one policy may name, in one direction."""

@@ -28,6 +28,7 @@ FAMILIES: Final[dict[Family, str]] = {4: "IPv4", 6: "IPv6"}
 _LOCAL: Final = "Local"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,252}[a-z0-9])?")
 _PROTOCOLS: Final = frozenset(("TCP", "UDP", "SCTP"))
+"""Those that rules are written for; one that the schema gains is not among them."""
 _PORT_MAX: Final = 65_535
 
 

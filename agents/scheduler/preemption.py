@@ -20,6 +20,7 @@ from kvstack.agents.scheduler.plugin import Plugin, Unplaced
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.overlay import Overlay
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
+from kvstack.apimachinery.objects.core.pod_status import condition_of
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
 
@@ -117,11 +118,11 @@ def _obstacle(pod: PodInfo, unplaced: Unplaced) -> str:
 
 
 def _is_preempted(pod: PodInfo) -> bool:
-    return any(
-        each["type"] == DISRUPTION
-        and each["status"] == "True"
-        and each.get("reason") == BY_SCHEDULER
-        for each in (pod.obj.get("status") or {}).get("conditions") or ()
+    condition = condition_of(pod.obj, DISRUPTION)
+    return (
+        condition is not None
+        and condition["status"] == "True"
+        and condition.get("reason") == BY_SCHEDULER
     )
 
 

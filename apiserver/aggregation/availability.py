@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kvstack.apimachinery.objects.core.conditions import set_condition
+from kvstack.apimachinery.objects.core.conditions import find, set_condition
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
@@ -281,10 +281,8 @@ class AvailabilityKeeper:
 
 def _is_reported(obj: Object, finding: Finding) -> bool:
     """Return whether the condition of an APIService already says so."""
-    for each in (obj.get("status") or {}).get("conditions") or ():
-        if each["type"] == AVAILABLE:
-            return all(each.get(name) == value for name, value in finding.condition.items())
-    return False
+    known = find((obj.get("status") or {}).get("conditions"), AVAILABLE)
+    return known is not None and finding.condition.items() <= known.items()
 
 
 def _has_address(found: Object, port_name: str) -> bool:

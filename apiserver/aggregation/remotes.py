@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.interfaces import Change, ObjectView
@@ -99,7 +100,6 @@ def remote_of(obj: Object) -> Remote | None:
     service = spec.get("service")
     if service is None:
         return None
-    conditions = (obj.get("status") or {}).get("conditions") or ()
     return Remote(
         obj["metadata"]["name"],
         spec.get("group", ""),
@@ -109,7 +109,7 @@ def remote_of(obj: Object) -> Remote | None:
         service.get("port") or _PORT,
         b64decode(spec.get("caBundle") or ""),
         bool(spec.get("insecureSkipTLSVerify")),
-        any(each["type"] == AVAILABLE and each["status"] == "True" for each in conditions),
+        is_true((obj.get("status") or {}).get("conditions"), AVAILABLE),
         spec.get("groupPriorityMinimum", 0),
         spec.get("versionPriority", 0),
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, ip_address, ip_network
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.well_known import IP_ADDRESS_MANAGED_BY_LABEL
 from kvstack.apiserver.allocators.bands import RandomBelow, band, candidates
 
@@ -157,7 +158,5 @@ def _ipv6_text(number: int) -> str:
 def _is_ready(service_cidr: Mapping[str, Any]) -> bool:
     if service_cidr.get("metadata", {}).get("deletionTimestamp"):
         return False
-    for each in service_cidr.get("status", {}).get("conditions", ()):
-        if each.get("type") == "Ready":
-            return bool(each.get("status") == "True")
-    return True
+    ready = find(service_cidr.get("status", {}).get("conditions"), "Ready")
+    return ready is None or ready.get("status") == "True"

@@ -21,7 +21,14 @@ from kvstack.apimachinery.schema.types import Type
 from kvstack.apimachinery.schema.zeros import zero
 from kvstack.apiserver.apply.comparison import is_same, reaches_untyped
 from kvstack.apiserver.apply.everything import Everything, created_of
-from kvstack.apiserver.apply.field_set import FieldSet, of_paths, recursive_difference
+from kvstack.apiserver.apply.field_set import (
+    ANY,
+    FieldSet,
+    matching,
+    of_paths,
+    pattern_of,
+    recursive_difference,
+)
 from kvstack.apiserver.apply.path import FIELD
 
 Convert: TypeAlias = Callable[[Object, str], tuple[Object, Type] | None]
@@ -43,6 +50,7 @@ class Endpoint:
     """A resource or subresource at one version."""
 
     __slots__ = (
+        "_only",
         "_reset",
         "api_version",
         "checks_versions",
@@ -63,11 +71,13 @@ class Endpoint:
         *,
         subresource: str = "",
         reset_fields: Sequence[tuple[str, ...]] = (),
+        owned_fields: Sequence[tuple[str, ...]] = (),
         convert: Convert | None = None,
         checks_versions: bool = False,
     ) -> None:
         """type_: of the objects written here; a Scale for `scale`.
 
+        reset_fields, owned_fields: as a Strategy has them.
         checks_versions: whether an object may not fit its type at another version.
         """
         self.checks_versions: Final = checks_versions
@@ -83,9 +93,12 @@ class Endpoint:
         self.created: Final[Everything] = created_of(type_, self.zero, is_same)
         """Finds the fields of a new object beyond `zero`; raises ItemError."""
         self._reset: Final = of_paths(*(_elements(each) for each in reset_fields))
+        self._only: Final = pattern_of(*(_elements(each) for each in owned_fields))
 
     def owned(self, fields: FieldSet) -> FieldSet:
         """Return the part of a set that a write here may own."""
+        if self._only:
+            fields = matching(fields, self._only)
         return recursive_difference(fields, self._reset) if self._reset else fields
 
     def versioned(self, obj: Object) -> Versioned:
@@ -104,7 +117,7 @@ class Endpoint:
 
 
 def _elements(path: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple([FIELD + name for name in path])
+    return tuple([name if name == ANY else FIELD + name for name in path])
 
 
 class Versions:

@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -21,7 +22,13 @@ from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.scalars import decode_base64
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import (
+    NO_TABLE,
+    Context,
+    Peculiarities,
+    Strategy,
+    with_status,
+)
 
 AVAILABLE: Final = "Available"
 LOCAL: Final = "Local"
@@ -157,18 +164,18 @@ def _cells(obj: Object, now: float) -> list[Any]:
 
 
 def _availability(obj: Object) -> str:
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == AVAILABLE:
-            status: str = condition.get("status", "")
-            reason = condition.get("reason")
-            return f"{status} ({reason})" if reason and status != "True" else status
-    return "Unknown"
+    condition = find((obj.get("status") or {}).get("conditions"), AVAILABLE)
+    if condition is None:
+        return "Unknown"
+    status: str = condition.get("status", "")
+    reason = condition.get("reason")
+    return f"{status} ({reason})" if reason and status != "True" else status
 
 
 API_SERVICES: Final = with_status(
     Strategy(
         allows_any_finalizer=True,
-        tells_metadata_twice=True,
+        peculiarities=Peculiarities(reports_metadata_twice=True),
         default=_default,
         prepare_create=_prepare_create,
         prepare_update=_prepare_update,

@@ -38,7 +38,8 @@ class Context:
     verb: str = "update"
     """The verb, as in authorization."""
     is_dry_run: bool = False
-    allow_privileged: bool = True
+    allow_privileged: bool = False
+    """Whether pods may have privileged containers: a flag of the server, off by default."""
     new_uid: Callable[[], str] = field(default=lambda: "")
     """Returns a random UID."""
     access: Access = NO_ACCESS
@@ -142,6 +143,22 @@ class TableFormat:
     metadata-only answers."""
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Peculiarities:
+    """What clients see of upstream's implementation of single resources: no rule of the API."""
+
+    checks_metadata_last: bool = False
+    """Whether the metadata of a new object is only checked if nothing else is wrong."""
+    reports_metadata_twice: bool = False
+    """Whether errors about the metadata of a changed object are reported twice."""
+    reports_repeated: bool = False
+    """Whether duplicate errors of a new object are reported."""
+    is_completed_when_read: bool = False
+    """Whether new objects are stored without something that reading adds, so that their first
+    update is written even if it changes nothing."""
+
+
+NO_PECULIARITIES: Final = Peculiarities()
 DELETION: Final = Deletion()
 TABLE: Final = TableFormat()
 NO_TABLE: Final = TableFormat(is_served=False)
@@ -169,8 +186,6 @@ class Strategy:
     update_warnings: Callable[[Object, Object, Context], list[str]] = _no_warnings
     check_name: Callable[[str, bool], list[str]] | None = None
     """(name, whether it is only a prefix): returns the errors; None: a DNS subdomain."""
-    checks_metadata_last: bool = False
-    """Whether the metadata of a new object is only checked if nothing else is wrong."""
     allows_any_finalizer: bool = False
     """Whether finalizers without a domain need not be among the standard ones."""
     allows_create_on_update: bool = False
@@ -196,13 +211,7 @@ class Strategy:
     cells: Callable[[Object, float], list[Any]] | None = None
     """(object, now in seconds): returns the cells of its Table row, in column order."""
     table: TableFormat = TABLE
-    is_completed_when_read: bool = False
-    """Whether upstream stores new objects without something that reading adds, so that their first
-    update is written even if it changes nothing."""
-    tells_metadata_twice: bool = False
-    """Whether errors about the metadata of a changed object are reported twice."""
-    tells_repeated: bool = False
-    """Whether duplicate errors of a new object are reported."""
+    peculiarities: Peculiarities = NO_PECULIARITIES
     scaling: "Scaling | None" = None
     """How its Scale is made; None: as that of the built-in workloads."""
     conversions: Mapping[str, Conversion] = field(default_factory=dict)

@@ -20,19 +20,7 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.credentials import Credentials
 from kvstack.apiserver.registry.view import Change as Change
-
-
-class Clock(Protocol):
-    """A clock."""
-
-    def monotonic_ns(self) -> int:
-        """Return nanoseconds since some fixed moment; never goes back."""
-        ...
-
-    def unix_ms(self) -> int:
-        """Return milliseconds since 1970 UTC; may jump either way."""
-        ...
-
+from kvstack.component.clock import Clock as Clock
 
 # Provided by the registry.
 

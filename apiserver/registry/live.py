@@ -141,5 +141,6 @@ class Live:
                 codec.kind.kind,
                 subresource=subresource,
                 reset_fields=strategy.reset_fields,
+                owned_fields=strategy.owned_fields,
             )
         return endpoint

@@ -151,6 +151,7 @@ class Endpoint:
                 self.kind.kind,
                 subresource=self.subresource,
                 reset_fields=self.strategy.reset_fields,
+                owned_fields=self.strategy.owned_fields,
                 convert=self.converted if len(self._versions) > 1 else None,
                 checks_versions=self.row.is_custom,
             )

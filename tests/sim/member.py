@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import override
 
+from kvstack.component import clock
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.apply.membership import Membership
 from kvstore.auth.tokens import LETTERS, PREFIX_LETTERS, SignedTokens, SimpleTokens
@@ -53,23 +54,22 @@ if TYPE_CHECKING:
 _IDLE_TURNS_MAX = 1000
 
 
-class Clock:
+class Clock(clock.Clock):
     """The world's time; wall time is derived from it."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000
 
+    @override
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    @override
     def unix_ms(self) -> int:
         return 1_700_000_000_000 + self.now_ns // 1_000_000
 
-    def unix_s(self) -> int:
-        return self.unix_ms() // 1000
 
-
-class MemberClock:
+class MemberClock(clock.Clock):
     """What one machine's clocks show."""
 
     def __init__(self, world: Clock) -> None:
@@ -77,14 +77,13 @@ class MemberClock:
         self.offset_ns = 0  # of the monotonic clock
         self.wall_offset_ms = 0
 
+    @override
     def monotonic_ns(self) -> int:
         return self._world.now_ns + self.offset_ns
 
+    @override
     def unix_ms(self) -> int:
         return self._world.unix_ms() + self.wall_offset_ms
-
-    def unix_s(self) -> int:
-        return self.unix_ms() // 1000
 
 
 class Checkers(NamedTuple):

@@ -24,7 +24,7 @@ from kvstack.agents.reconcile.plan import (
     Step,
     View,
 )
-from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import OUT_OF_SERVICE_TAINT
@@ -109,9 +109,8 @@ def _out_of_service(pods: Iterable[Object], view: View) -> list[Object]:
         node = view.get(NODES, _node_of(pod)) if is_deleting(pod) else None
         if node is None:
             continue
-        is_ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
         taints = node["spec"].get("taints") or ()
-        if not is_ready and any(taint["key"] == OUT_OF_SERVICE_TAINT for taint in taints):
+        if not is_ready(node) and any(taint["key"] == OUT_OF_SERVICE_TAINT for taint in taints):
             found.append(pod)
     return found
 

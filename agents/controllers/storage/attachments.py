@@ -50,7 +50,7 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import attachments as names_of
-from kvstack.apimachinery.objects.core.conditions import is_true
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
@@ -139,9 +139,7 @@ class AttachDetach(BaseController):
                 going.append(attachment)
                 continue
             rest_s = self._waiting.setdefault(name, now_s) + _FORCED_AFTER_S - now_s
-            is_late = (
-                self._forces and rest_s <= 0 and not is_true(status.get("conditions"), "Ready")
-            )
+            is_late = self._forces and rest_s <= 0 and not is_ready(node or {})
             if is_late or _is_out_of_service(node):
                 going.append(attachment)
             elif self._forces:

@@ -85,8 +85,8 @@ class ClaimProtection(BaseController):
     ) -> Generator[Step, list[Outcome], Object]:
         """Keep the condition; return the claim as it is then."""
         status, reason, message = _USED if is_used else _NOT_USED
-        updated = list(claim["status"].get("conditions") or ())
-        condition = conditions.find(updated, _UNUSED)
+        known = claim["status"].get("conditions")
+        condition = conditions.find(known, _UNUSED)
         if condition is not None and (condition["status"] == "True") == (status == "True"):
             return claim
         new = {
@@ -96,10 +96,7 @@ class ClaimProtection(BaseController):
             "reason": reason,
             "message": message,
         }
-        if condition is None:
-            updated.append(new)
-        else:
-            updated[updated.index(condition)] = new
+        updated = conditions.replaced(known, new)
         wanted = {**claim, "status": {**claim["status"], "conditions": updated}}
         return (yield from do(Update(PERSISTENT_VOLUME_CLAIMS, wanted, "status")))
 

@@ -354,9 +354,9 @@ def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
     status = pod["status"]
     now = time_text(now_s)
     new = {"type": _TARGET, "status": "False", "lastProbeTime": None, "lastTransitionTime": now}
-    if conditions.find(status["conditions"], _TARGET) is not None and meta.get("generation"):
+    if meta.get("generation"):
         new["observedGeneration"] = meta["generation"]
-    updated = [new if each["type"] == _TARGET else each for each in status["conditions"]]
+    updated = conditions.replaced(status["conditions"], new)
     yield from do(Update(PODS, {**pod, "status": {**status, "conditions": updated}}, "status"))
     return None
 

@@ -90,7 +90,7 @@ def count_ready(pods: Iterable[Object], min_ready_s: int, now_s: float) -> tuple
     ready = available = 0
     for pod in pods:
         for condition in (pod.get("status") or _NOTHING).get("conditions") or ():
-            if condition["type"] == "Ready":
+            if condition["type"] == READY:
                 if condition["status"] == "True":
                     ready += 1
                     available += not min_ready_s or is_available(pod, min_ready_s, now_s)

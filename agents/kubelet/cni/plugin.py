@@ -34,6 +34,7 @@ VERSIONS: Final = ("1.0.0", "1.1.0")
 _NEWEST: Final = VERSIONS[-1]
 _WRONG_VERSION, _UNKNOWN_CONTAINER, _BAD_ENVIRONMENT, _IO, _BAD_CONFIGURATION = 1, 3, 4, 5, 7
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
+"""Not from the schema: a plugin is started for each pod, and loads little."""
 _VALID: Final = "cni.dev/valid-attachments"
 _OWN_NETWORK: Final = "/proc/thread-self/ns/net"
 

@@ -18,6 +18,7 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.runtime.runtime import Image, Runtime, StartError
+from kvstack.apimachinery.objects.core.node_status import READY
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
@@ -250,7 +251,7 @@ def changed(old: Sequence[Object], new: Sequence[Object]) -> Iterator[str]:
         type_, value = each["type"], each["status"]
         if before.get(type_) == value:
             continue
-        if type_ != "Ready":
+        if type_ != READY:
             yield each["reason"].replace("Kubelet", "Node", 1)
         elif type_ in before:
             yield "NodeReady" if value == "True" else "NodeNotReady"

@@ -22,6 +22,7 @@ from kvstack.agents.kubelet.pods.sandboxes import (
 from kvstack.agents.kubelet.runtime.runtime import ID
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.core.quality_of_service import CLASSES
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import selects, untolerated
 from kvstack.apimachinery.well_known import MEMORY_PRESSURE_TAINT, OS_LABEL
@@ -34,7 +35,6 @@ NODE_AFFINITY: Final = "NodeAffinity"
 OUT_OF: Final = "OutOf"
 _NO_EXECUTE: Final = "NoExecute"
 _ANY: Final = "0.0.0.0"
-_CLASSES: Final = ("BestEffort", "Burstable", "Guaranteed")
 _SAFE_SYSCTLS: Final = frozenset(
     (
         "kernel.shm_rmid_forced",
@@ -139,7 +139,7 @@ def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object]
         rest = [each for each in active if not any(each is one for one in without)]
         return _missing(pod, allocatable, rest)
 
-    for name in _CLASSES:
+    for name in reversed(CLASSES):
         waiting = [each for each in active if qos_of(each) == name and not is_critical(each)]
         while waiting and (before := missing(chosen)):
             best = min(

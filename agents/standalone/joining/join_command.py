@@ -38,7 +38,7 @@ from kvstack.agents.standalone.joining.access import CLUSTER_CONFIG, KUBELET_CON
 from kvstack.agents.standalone.joining.discovery import discover, key_hash, parse_hash
 from kvstack.agents.standalone.local_proxy import LocalProxy, LocalProxyOptions
 from kvstack.apimachinery.objects import durations
-from kvstack.apimachinery.objects.core.conditions import is_true
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.cert_files import write_file
@@ -306,7 +306,7 @@ async def _check_name(command: JoinArguments, kubeconfig: Path) -> None:
     try:
         with suppress(ApiError):  # missing or not readable: then the certificate decides
             found = await api.get(NODES, "", command.node)
-            if is_true((found.get("status") or {}).get("conditions"), "Ready"):
+            if is_ready(found):
                 raise JoinError(
                     f"there is a node {command.node} already, and it is Ready: choose another "
                     "name with --node-name, or delete that node"

@@ -3,7 +3,11 @@
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import has_bad_bundle
+from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import (
+    ESTABLISHED,
+    has_bad_bundle,
+    is_true,
+)
 from kvstack.apiserver.apiextensions.customresourcedefinitions.defaults import has_unknown_fields
 from kvstack.apiserver.apiextensions.customresourcedefinitions.layout import API
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schema_rules import (
@@ -79,10 +83,7 @@ def demands_of(new: Object, old: Object, expressions: Expressions) -> Demands:
 
 def is_established(obj: Object) -> bool:
     """Return whether a definition is served."""
-    conditions = obj["status"].get("conditions") or ()
-    return any(
-        each.get("type") == "Established" and each.get("status") == "True" for each in conditions
-    )
+    return is_true(obj, ESTABLISHED)
 
 
 def has_defaults(schema: Schema) -> bool:

@@ -27,7 +27,14 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.specs import spec
 from kvstack.apiserver.apiextensions.customresourcedefinitions.stored import V1BETA1
 from kvstack.apiserver.apiextensions.customresourcedefinitions.warnings import definition_warnings
 from kvstack.apiserver.kinds.generation import raise_generation
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Deletion, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import (
+    NO_TABLE,
+    Context,
+    Deletion,
+    Peculiarities,
+    Strategy,
+    with_status,
+)
 from kvstack.apiserver.kinds.webhook_clients import default_client
 
 APPROVAL: Final = "api-approved.kubernetes.io"
@@ -249,7 +256,7 @@ CUSTOM_RESOURCE_DEFINITIONS: Final = with_status(
         allows_unconditional_update=False,
         has_generation=True,
         deletion=Deletion(mark=_mark_deleted),
-        tells_repeated=True,
+        peculiarities=Peculiarities(reports_repeated=True),
         conversions={"v1beta1": V1BETA1},
         cells=_cells,
     ),

@@ -21,12 +21,16 @@ from kvstack.apimachinery.objects.names import (
     check_path_segment,
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.access import ALL, SUPERUSERS, AccessRequest, user_text
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context
 
 _GROUP: Final = "admissionregistration.k8s.io"
-_ACTIONS: Final = ("Deny", "Allow")
+_ACTIONS: Final = enum_in_order(
+    "io.k8s.api.admissionregistration.v1alpha1.ParamRef", "parameterNotFoundAction", "Deny", "Allow"
+)
+"""An enumeration in one version of the API alone."""
 _EXCLUSIVE: Final = "name and selector are mutually exclusive"
 
 

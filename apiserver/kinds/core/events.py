@@ -26,7 +26,13 @@ from kvstack.apimachinery.objects.names import (
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Conversion, Deletion, Strategy
+from kvstack.apiserver.kinds.strategy import (
+    Context,
+    Conversion,
+    Deletion,
+    Peculiarities,
+    Strategy,
+)
 
 _NEWER: Final = "events.k8s.io/v1"
 _TYPES: Final = frozenset({"Normal", "Warning"})
@@ -249,7 +255,7 @@ EVENTS: Final = Strategy(
     validate=_validate,
     validate_update=_validate_update,
     check_name=name_is_path_segment,
-    checks_metadata_last=True,
+    peculiarities=Peculiarities(checks_metadata_last=True),
     allows_create_on_update=True,
     deletion=Deletion(sets_finalizers=False),
     selectable=_selectable,

@@ -6,6 +6,8 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.addresses import cidr_warnings, parse_cidr, validate_legacy_cidr
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.core.node_status import READY
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -28,11 +30,11 @@ from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.core.node_config import check_config_source, check_config_status
+from kvstack.apiserver.kinds.pods.scheduling import TAINT_EFFECTS
 from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_positive
 from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
-TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 ROLE_LABEL: Final = "kubernetes.io/role"
 
@@ -273,12 +275,11 @@ def _cells(obj: Object, now: float) -> list[Any]:
 
 
 def _state(obj: Object) -> str:
-    states = [
-        "Ready" if each.get("status") == "True" else "NotReady"
-        for each in obj.get("status", {}).get("conditions") or ()
-        if each.get("type") == "Ready"
-    ]
-    state = states[-1] if states else "Unknown"
+    # Of several the last one counts, as upstream.
+    ready = find(reversed(obj.get("status", {}).get("conditions") or ()), READY)
+    state = "Unknown"
+    if ready is not None:
+        state = READY if ready.get("status") == "True" else "NotReady"
     is_closed = obj.get("spec", {}).get("unschedulable", False)
     return f"{state},SchedulingDisabled" if is_closed else state
 

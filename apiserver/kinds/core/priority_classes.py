@@ -7,6 +7,7 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.rules import wrong_choice
 from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy
 
@@ -18,7 +19,9 @@ SYSTEM_CLASSES: Final = {
 }
 """The system's classes, none of which is the default."""
 
-PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+PREEMPTION_POLICIES: Final = enum_in_order(
+    "io.k8s.api.scheduling.v1.PriorityClass", "preemptionPolicy", "PreemptLowerPriority", "Never"
+)
 
 
 def _default(obj: Object) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -238,8 +239,7 @@ _check_parts: Final = all_of(
 
 def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    dangling = (each.get("status", "") for each in conditions if each.get("type") == "Dangling")
+    dangling = find((obj.get("status") or {}).get("conditions"), "Dangling")
     method = spec.get("distinguisherMethod")
     return [
         metadata["name"],
@@ -247,7 +247,7 @@ def _cells(obj: Object, now: float) -> list[Any]:
         spec["matchingPrecedence"],
         "<none>" if method is None else method.get("type", ""),
         age(metadata.get("creationTimestamp"), now),
-        next(dangling, "?"),
+        "?" if dangling is None else dangling.get("status", ""),
     ]
 
 

@@ -23,12 +23,14 @@ from kvstack.apimachinery.objects.labels import format_object, validate_object
 from kvstack.apimachinery.objects.names import check_port_name, check_port_number
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.generation import set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-_PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
-_TYPES: Final = ("Ingress", "Egress")
+_GROUP: Final = "io.k8s.api.networking.v1"
+_PROTOCOLS: Final = enum_in_order(f"{_GROUP}.NetworkPolicyPort", "protocol", "TCP", "UDP", "SCTP")
+_TYPES: Final = enum_in_order(f"{_GROUP}.NetworkPolicySpec", "policyTypes", "Ingress", "Egress")
 _DIRECTIONS: Final = (("ingress", "from"), ("egress", "to"))
 """The lists of rules, and the field of peers in a rule."""
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
-from kvstack.apimachinery.objects.core.pod_status import condition_of
+from kvstack.apimachinery.objects.core.pod_status import condition_of, is_ended, is_ready
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import age, human_duration, parse_time
 
@@ -85,7 +85,7 @@ def _summary(pod: Object, sidecars: set[str]) -> tuple[int, str, _ContainerCount
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             reason = "Unknown"
-        elif status.get("phase") not in _FINISHED:
+        elif not is_ended(pod):
             reason = "Terminating"
     return ready, reason, counted
 
@@ -137,8 +137,7 @@ def _main_summary(
             is_running = True
             ready += 1
     if reason == "Completed":
-        condition = condition_of(pod, "Ready")
-        if is_running and condition is not None and condition.get("status") == "True":
+        if is_running and is_ready(pod):
             reason = "Running"
         elif error:
             reason = error

@@ -32,7 +32,7 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import JsonText
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.node_selectors import (
     check_node_selector,
@@ -51,7 +51,14 @@ from kvstack.apiserver.kinds.rules import (
 _SPREAD: Final = "io.k8s.api.core.v1.TopologySpreadConstraint"
 REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TAINT_EFFECTS: Final = enum_in_order(
+    "io.k8s.api.core.v1.Taint", "effect", "NoSchedule", "PreferNoSchedule", "NoExecute"
+)
+TOLERATION_OPERATORS: Final = enum_in_order(
+    "io.k8s.api.core.v1.Toleration", "operator", "Equal", "Exists", "Lt", "Gt"
+)
+_WITHOUT_COMPARING: Final = TOLERATION_OPERATORS[:2]
+"""Those that are named where the feature of the others is not the problem."""
 SPREAD_ACTIONS: Final = enum_values(_SPREAD, "whenUnsatisfiable")
 
 _BAD_WEIGHT: Final = "must be in the range 1-100"
@@ -301,10 +308,9 @@ def _check_toleration_value(
             message = "value must be empty when `operator` is 'Exists'"
             errors.append(invalid(operator_path, value, message))
     elif operator not in {"Lt", "Gt"}:
-        errors.append(not_supported(operator_path, JsonText(operator), ("Equal", "Exists")))
+        errors.append(not_supported(operator_path, JsonText(operator), _WITHOUT_COMPARING))
     elif not allows_comparing:
-        known = ("Equal", "Exists", "Lt", "Gt")
-        errors.append(not_supported(operator_path, JsonText(operator), known))
+        errors.append(not_supported(operator_path, JsonText(operator), TOLERATION_OPERATORS))
     else:
         value_path = child(path, "value")
         add_invalid(errors, value_path, value, check_decimal_integer(value))

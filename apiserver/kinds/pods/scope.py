@@ -28,7 +28,7 @@ class SpecScope:
     tolerances: Tolerances
     is_pod: bool
     """Whether the spec is a pod's own; a template may lack what is defaulted in pods later."""
-    allow_privileged: bool = True
+    allow_privileged: bool = False
     pod_name: str = ""
     """Name of the pod, if known; claims of ephemeral volumes are named after it."""
     is_mirror: bool = False

@@ -27,6 +27,7 @@ from kvstack.apimachinery.objects.names import (
     name_is_dns_subdomain,
 )
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.containers.environment import check_file_key_volumes
 from kvstack.apiserver.kinds.pods.containers.validation import (
@@ -58,9 +59,14 @@ from kvstack.apiserver.kinds.rules import (
     one_of,
 )
 
-RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
-DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
+RESTART_POLICIES: Final = enum_in_order(_SPEC, "restartPolicy", "Always", "OnFailure", "Never")
+DNS_POLICIES: Final = enum_in_order(
+    _SPEC, "dnsPolicy", "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"
+)
+PREEMPTION_POLICIES: Final = enum_in_order(
+    _SPEC, "preemptionPolicy", "PreemptLowerPriority", "Never"
+)
 NAMESERVERS_MAX: Final = 3
 SEARCH_PATHS_MAX: Final = 32
 SEARCH_CHARACTERS_MAX: Final = 2048

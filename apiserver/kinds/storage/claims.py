@@ -36,7 +36,7 @@ from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.storage.access_modes import modes_text
 from kvstack.apiserver.kinds.storage.volume_specs import FILESYSTEM
 from kvstack.apiserver.kinds.storage.volumes import PENDING
-from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Peculiarities, Strategy, with_status
 
 BOUND: Final = "Bound"
 
@@ -296,7 +296,7 @@ CLAIMS: Final = with_status(
         warnings=_warnings,
         update_warnings=_update_warnings,
         cells=_cells,
-        is_completed_when_read=True,  # with the phase
+        peculiarities=Peculiarities(is_completed_when_read=True),  # with the phase
     ),
     prepare_update=_prepare_status,
     validate_update=_validate_status,

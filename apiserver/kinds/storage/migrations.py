@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import field_checks
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, required
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
@@ -81,10 +82,7 @@ def _version_problem(version: str) -> str:
 
 
 def _is_true(obj: Object, kind: str) -> bool:
-    conditions = obj["status"].get("conditions") or ()
-    # Of conditions that share a type only the first counts.
-    statuses = (each.get("status") for each in conditions if each.get("type") == kind)
-    return next(statuses, "") == "True"
+    return is_true(obj["status"].get("conditions"), kind)
 
 
 def _cells(obj: Object, _now: float) -> list[Any]:

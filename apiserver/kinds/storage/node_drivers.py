@@ -26,7 +26,7 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.volumes import check_csi_driver_name
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
@@ -146,7 +146,7 @@ def _check_condition(errors: Errors, path: str, condition: Object) -> None:
 
 _HEALTH_CHOICES: Final = (
     ("accessMode", enum_values(_CONDITION, "accessMode")),
-    ("volumeMode", ("Filesystem", "Block")),
+    ("volumeMode", enum_in_order(_CONDITION, "volumeMode", "Filesystem", "Block")),
 )
 
 

@@ -10,6 +10,7 @@ from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.groups import GroupKind, parse_group_version
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import age, human_duration, parse_time
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.cells import bool_text, first_of, pairs_text
 
 _NONE: Final = "<none>"
@@ -273,4 +274,4 @@ def _amount(current: Mapping[str, Any] | None, name: str) -> str:
 
 
 _NIL: Final = "<nil>"
-_METRIC_TYPES: Final = frozenset({"External", "Pods", "Object", "Resource", "ContainerResource"})
+_METRIC_TYPES: Final = frozenset(enum_values("io.k8s.api.autoscaling.v1.MetricSpec", "type"))

@@ -17,6 +17,7 @@ from kvstack.apimachinery.objects.field_errors import (
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.schema.decode import DecodeError
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.defaults import default_template
@@ -47,7 +48,7 @@ TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 _SPEC: Final = "io.k8s.api.apps.v1.DaemonSetSpec"
 _TEMPLATE: Final = "io.k8s.api.core.v1.PodTemplateSpec"
 _UPDATE_STRATEGY: Final = "io.k8s.api.apps.v1.DaemonSetUpdateStrategy"
-_UPDATE_STRATEGIES: Final = ("RollingUpdate", "OnDelete")
+_UPDATE_STRATEGIES: Final = enum_in_order(_UPDATE_STRATEGY, "type", "RollingUpdate", "OnDelete")
 _STATUS: Final = StatusCounts(
     not_negative=(
         "currentNumberScheduled",

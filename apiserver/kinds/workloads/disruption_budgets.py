@@ -17,7 +17,7 @@ from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Peculiarities, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import disruption_budget_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share
 from kvstack.apiserver.kinds.workloads.pod_owners import (
@@ -113,7 +113,7 @@ DISRUPTION_BUDGETS: Final = with_status(
         validate=_validate,
         validate_update=_validate_update,
         check_name=name_is_path_segment,
-        checks_metadata_last=True,
+        peculiarities=Peculiarities(checks_metadata_last=True),
         allows_any_finalizer=True,
         allows_unconditional_update=False,
         has_generation=True,

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
@@ -210,7 +211,5 @@ class DefinitionKeeper:
 
 
 def _reason(definition: Object) -> str:
-    for each in definition["status"].get("conditions") or ():
-        if each["type"] == TERMINATING:
-            return str(each["reason"])
-    return ""
+    condition = find(definition["status"].get("conditions"), TERMINATING)
+    return "" if condition is None else str(condition["reason"])

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
@@ -84,9 +85,9 @@ class FlowControl:
         level = schema["spec"]["priorityLevelConfiguration"]["name"]
         is_there = self._view.get(LEVELS, "", level) is not None
         wanted = condition(level, is_there=is_there)
-        for each in (schema.get("status") or {}).get("conditions") or ():
-            if each["type"] == _DANGLING and all(each.get(k) == v for k, v in wanted.items()):
-                return
+        known = find((schema.get("status") or {}).get("conditions"), _DANGLING)
+        if known is not None and wanted.items() <= known.items():
+            return
         status = {"conditions": [{**wanted, "lastTransitionTime": now_text(self._clock)}]}
         body = {"metadata": {"name": metadata["name"]}, "status": status}
         try:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
@@ -69,5 +70,4 @@ class DefaultServiceCidr:
 
 
 def _is_ready(obj: Object) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == _READY and each["status"] == "True" for each in conditions)
+    return is_true((obj.get("status") or {}).get("conditions"), _READY)

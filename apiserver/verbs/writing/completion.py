@@ -36,7 +36,7 @@ def complete_new(call: Call, obj: Object, context: Context) -> None:
     if call.given_kind is not None:
         _refuse_kind(call.given_kind, endpoint, meta, [])
     errors = _new_errors(endpoint, obj, context)
-    if not strategy.tells_repeated:
+    if not strategy.peculiarities.reports_repeated:
         errors = distinct(errors)
     _refuse(endpoint, obj["metadata"], errors)
     call.warnings += context.warnings
@@ -57,7 +57,7 @@ def complete_changed(call: Call, obj: Object, old: Object, context: Context) -> 
     errors += metadata.validate_update(meta, old["metadata"])
     if call.given_kind is not None:
         _refuse_kind(call.given_kind, endpoint, meta, errors)
-    twice = list(errors) if strategy.tells_metadata_twice else []
+    twice = list(errors) if strategy.peculiarities.reports_metadata_twice else []
     finalizers = meta.get("finalizers")
     if finalizers and endpoint.rechecks_finalizers:
         errors += metadata.validate_finalizer_names(_FINALIZERS, finalizers)
@@ -109,7 +109,7 @@ def distinct(errors: list[FieldError]) -> list[FieldError]:
 def _new_errors(endpoint: Endpoint, obj: Object, context: Context) -> list[FieldError]:
     strategy, meta = endpoint.main, obj["metadata"]
     is_namespaced = endpoint.row.is_namespaced
-    if strategy.checks_metadata_last:
+    if strategy.peculiarities.checks_metadata_last:
         return strategy.validate(obj, context) or metadata.validate(
             meta, name_is_path_segment, is_namespaced=is_namespaced
         )

@@ -153,7 +153,9 @@ async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
     """Return whether an unchanged object is written because its stored form is outdated."""
     history = call.env.registry.history
     try:
-        if call.endpoint.main.is_completed_when_read and await history.is_new(collection, key):
+        if call.endpoint.main.peculiarities.is_completed_when_read and await history.is_new(
+            collection, key
+        ):
             return True
         return await history.is_stale(collection, key)
     except StoreError as error:

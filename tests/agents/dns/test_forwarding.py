@@ -28,6 +28,7 @@ from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.dns.sockets import open_pair
 from kvstack.component.net.resolv_conf import for_pods
 from tests.agents.dns.given import LOOPBACK, over_tcp, over_udp, serving
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 from tests.support.waiting import eventually
 
@@ -428,32 +429,19 @@ def test_the_cache_has_limits() -> None:
     assert cache.sizes == {"success": 0, "denial": 1}
 
 
-class Hands:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_s(self) -> float:
-        return self.seconds
-
-    def monotonic_s(self) -> float:
-        return self.seconds
-
-
 def test_the_resolvers_of_the_node_follow_its_file(tmp_path: Path) -> None:
-    file, clock = tmp_path / "resolv.conf", Hands()
+    file, clock = tmp_path / "resolv.conf", HandClock(0.0)
     resolvers = NodeResolvers(clock, str(file))
     assert resolvers() == ()
     file.write_text("nameserver 192.0.2.1\nnameserver a-name\nnameserver fd00::1\n")
     assert resolvers() == ()
-    clock.seconds = 5
+    clock.now = 5
     assert resolvers() == (Resolver("192.0.2.1"), Resolver("fd00::1"))
     file.unlink()
-    clock.seconds = 10
+    clock.now = 10
     assert resolvers() == ()
     file.write_text("".join(f"nameserver 192.0.2.{n}\n" for n in range(1, 40)))
-    clock.seconds = 15
+    clock.now = 15
     assert len(resolvers()) == 15
 
 

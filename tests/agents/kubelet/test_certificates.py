@@ -22,8 +22,8 @@ from kvstack.agents.kubelet.command import used_by
 from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, SERVING_KIND, Rotation
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
-from tests.agents.kubelet.test_parts import HandClock
 from tests.agents.support.cluster import eventually
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 from tests.support.waiting import answered
 
@@ -190,7 +190,7 @@ def test_when_a_certificate_is_renewed(tmp_path: Path) -> None:
     async def use(_file: Path) -> None:
         return
 
-    api, clock = cast("Api", None), HandClock()
+    api, clock = cast("Api", None), HandClock(1e9)
     rotation = Rotation(api, CLIENT_KIND, tmp_path, NAME, (), use, clock, lambda: 0.5, ListLog())
     assert rotation.due_s() == 0.0
     assert not certificates.is_good(rotation.file, clock.now_s())
@@ -199,9 +199,9 @@ def test_when_a_certificate_is_renewed(tmp_path: Path) -> None:
     certificates.keep(tmp_path, certificates.CLIENT, pem, key, now_s)
     assert rotation.file.stat().st_mode & 0o777 == 0o600
     assert rotation.due_s() == now_s + 800
-    clock.advance(999)
+    clock.now += 999
     assert certificates.is_good(rotation.file, clock.now_s())
-    clock.advance(1)
+    clock.now += 1
     assert not certificates.is_good(rotation.file, clock.now_s())
 
 

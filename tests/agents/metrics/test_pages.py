@@ -13,7 +13,8 @@ from kvstack.agents.metrics.custom.external_api import ExternalApi
 from kvstack.agents.metrics.custom.page_reader import PageOptions, PageReader
 from kvstack.agents.metrics.custom.rules import Rules, parse
 from kvstack.agents.metrics.custom.scraper import Scraper, ScraperOptions
-from tests.agents.metrics.test_scraper import Clock, Pods, always, telling
+from tests.agents.metrics.test_scraper import Pods, always, telling
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 
 INGRESSES = "ingresses.networking.k8s.io"
@@ -63,7 +64,7 @@ class Server:
 
     def __init__(self, port: int, options: PageOptions | None = None) -> None:
         self.log = ListLog()
-        self.clock = Clock()
+        self.clock = HandClock()
         found = rules(port)
         self.pages = PageReader(found, self.clock, self.log, options or PageOptions())
         none: Any = Pods()

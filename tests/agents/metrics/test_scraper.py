@@ -16,6 +16,7 @@ from kvstack.agents.metrics.custom.rules import Rules, load, parse
 from kvstack.agents.metrics.custom.scraper import Scraper, ScraperOptions
 from kvstack.apimachinery.objects import labels
 from kvstack.component.errors import ConfigError
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 
 if TYPE_CHECKING:
@@ -35,16 +36,6 @@ QUEUE = {"name": "a", "sample": "s", "page": "q"}
 PAGES = {"q": "http://a/metrics"}
 OPTIONS = ScraperOptions(timeout_s=30.0, bytes_max=1000)
 HASTY = replace(OPTIONS, timeout_s=0.5)
-
-
-class Clock:
-    now = 1000.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def monotonic_s(self) -> float:
-        return self.now
 
 
 class Pods:
@@ -100,7 +91,7 @@ def scraper_of(
     log: ListLog | None = None,
     options: ScraperOptions = OPTIONS,
 ) -> Scraper:
-    return Scraper(rules, cast("Informer", pods), Clock(), log or ListLog(), options)
+    return Scraper(rules, cast("Informer", pods), HandClock(), log or ListLog(), options)
 
 
 def test_values_are_sums_and_rates_take_two_readings() -> None:
@@ -121,7 +112,7 @@ def test_values_are_sums_and_rates_take_two_readings() -> None:
         async with telling(answer) as port:
             pods = Pods(pod(port, path="/stats?x=1"))
             scraper = scraper_of(pods)
-            clock = cast("Clock", scraper._clock)
+            clock = cast("HandClock", scraper._clock)
             depth, rps = RULES.metrics["depth"], RULES.metrics["rps"]
             await scraper.read_all()
             found = scraper.value("d", "p", depth, ALL)

@@ -128,6 +128,7 @@ class Request(NamedTuple):
             user_uid="admin",
             groups=("system:masters", "system:authenticated"),
             is_dry_run="dryRun" in self.target.query,
+            allow_privileged=True,  # as the recorded server
             access=FULL_ACCESS,
             expressions=CEL,
         )
@@ -299,7 +300,7 @@ def create(request: Request, admit: Admit | None = None) -> Reply:
         meta["generation"] = 1
     strategy.prepare_create(obj, context)
     errors = _create_errors(obj, row, strategy, context)
-    _refuse(row, meta, errors if strategy.tells_repeated else distinct(errors))
+    _refuse(row, meta, errors if strategy.peculiarities.reports_repeated else distinct(errors))
     warnings = [*unknown, *owners, *context.warnings, *strategy.warnings(obj, context)]
     return Reply(201, _to_served(strategy, row, obj), warnings)
 
@@ -314,7 +315,7 @@ def _create_errors(
     obj: Object, row: Resource, strategy: Strategy, context: Context
 ) -> list[FieldError]:
     meta = obj["metadata"]
-    if strategy.checks_metadata_last:
+    if strategy.peculiarities.checks_metadata_last:
         return strategy.validate(obj, context) or metadata.validate(
             meta, name_is_path_segment, is_namespaced=row.is_namespaced
         )

@@ -10,7 +10,8 @@ import pytest
 
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.remote.connection import Connection, RemoteError
-from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
+from kvstack.apiserver.policy.remote.kubeconfig import Target, TargetTls, read_kubeconfig
+from kvstack.component.certs.kubeconfig_reader import Pem
 from tests.apiserver.support.web import Answer, web
 
 BASE = Path("/etc/k")

@@ -43,6 +43,7 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER
 
@@ -103,7 +104,7 @@ class Approver(_RequestController):
         name = requests.common_name(request)
         is_own = spec.get("username") == name
         node = view.get(NODES, name.removeprefix(requests.NODE_PREFIX))
-        if not is_own and node is not None and _is_ready(node):
+        if not is_own and node is not None and is_ready(node):
             text = f"node {node['metadata']['name']} is Ready: it alone gets another certificate"
             yield [Record(obj, "Warning", "NodeIsReady", text)]
             return Again(_READY_S)
@@ -179,10 +180,6 @@ class Cleaner(Sweep):
         for obj in view.list(CERTIFICATE_SIGNING_REQUESTS):
             if _is_over(obj, now_s):
                 yield from _delete(obj)
-
-
-def _is_ready(node: Object) -> bool:
-    return conditions.is_true((node.get("status") or {}).get("conditions") or (), "Ready")
 
 
 _DECIDED: Final = frozenset(("Approved", "Denied"))

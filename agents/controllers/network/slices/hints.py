@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from kvstack.agents.controllers.network.slices.packing import Changes
-from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.well_known import (
@@ -84,7 +84,7 @@ def capacity_of(node: Object | None) -> tuple[str, str] | None:
     status = node.get("status") or {}
     if any(each in labels for each in _EXCLUDED):
         return None
-    if not conditions.is_true(status.get("conditions"), "Ready"):
+    if not is_ready(node):
         return None
     return labels.get(ZONE_LABEL, ""), (status.get("allocatable") or {}).get("cpu", "0")
 

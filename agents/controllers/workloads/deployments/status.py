@@ -120,15 +120,11 @@ def with_progress(
         status = without_condition(status, PROGRESSING)
     elif not _is_done(status, current):
         status = _with_advance(deployment, new, status, now_s)
-    failures = [
-        each
-        for replica_set in (*([new] if new is not None else ()), *sets)
-        for each in (replica_set.get("status") or {}).get("conditions") or ()
-        if each["type"] == REPLICA_FAILURE
-    ]
-    if not failures:
-        return without_condition(status, REPLICA_FAILURE)
-    return with_condition(status, _of_set(failures[0]))
+    for replica_set in (*([new] if new is not None else ()), *sets):
+        known = (replica_set.get("status") or {}).get("conditions")
+        if failure := conditions.find(known, REPLICA_FAILURE):
+            return with_condition(status, _of_set(failure))
+    return without_condition(status, REPLICA_FAILURE)
 
 
 def is_timed_out(deployment: Object, status: Object, now_s: float) -> bool:

@@ -42,6 +42,7 @@ _BATCH_S: Final = 1.0
 _ORPHAN: Final = "pod:"
 _OWN_NAME: Final = "kubernetes.io/job-controller"
 _MODES: Final = frozenset(("", "Indexed", "NonIndexed"))
+"""The completion modes that this controller implements; a newer API server may have others."""
 _UNKNOWN_MODE: Final = "Skipped Job sync because completion mode is unknown"
 
 

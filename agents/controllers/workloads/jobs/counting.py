@@ -17,7 +17,6 @@ from kvstack.agents.controllers.workloads.jobs.state import (
     FAILURE_TARGET,
     SUCCESS_CRITERIA,
     JobState,
-    replaced,
 )
 from kvstack.agents.controllers.workloads.jobs.tracking import UNCOUNTED_MAX
 from kvstack.agents.reconcile.plan import Outcome, Record, Step, Update, do
@@ -132,7 +131,7 @@ def _tell_end(state: JobState) -> bool:
     if state.finish is None or len(state.uncounted) or state.terminating_count > 0:
         return False
     known = state.status.get("conditions") or []
-    state.status["conditions"] = replaced(known, state.finish)
+    state.status["conditions"] = conditions.replaced(known, state.finish)
     if state.finish["type"] == COMPLETE:
         state.status["completionTime"] = state.finish["lastTransitionTime"]
     state.is_changed = True

@@ -21,7 +21,7 @@ from kvstack.agents.controllers.ownership import (
     owner_keys,
 )
 from kvstack.agents.controllers.workloads.jobs.due_times import NeverDueError, due, next_s
-from kvstack.agents.controllers.workloads.jobs.state import is_finished
+from kvstack.agents.controllers.workloads.jobs.state import end_condition, is_finished
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
     Again,
@@ -396,11 +396,8 @@ def _until_next_s(schedule: Schedule, zone: tzinfo, earliest_s: float, now_s: fl
 
 def _end_of(job: Object) -> str:
     """Return in which condition a Job has ended; empty: in none."""
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            found: str = condition["type"]
-            return found
-    return ""
+    condition = end_condition(job)
+    return "" if condition is None else str(condition["type"])
 
 
 def _start_order(job: Object) -> tuple[bool, float, str]:

@@ -29,7 +29,7 @@ from kvstack.apimachinery.objects.names import (
     check_port_number,
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.pods.containers.environment import check_env, check_env_from
 from kvstack.apiserver.kinds.pods.containers.handlers import check_lifecycle, check_probe
 from kvstack.apiserver.kinds.pods.containers.mounts import check_devices, check_mounts
@@ -50,7 +50,14 @@ from kvstack.apiserver.kinds.rules import (
 
 PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.ContainerPort", "protocol")
-RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
+RESTART_POLICIES: Final = enum_values("io.k8s.api.core.v1.PodSpec", "restartPolicy")
+MESSAGE_POLICIES: Final = enum_in_order(
+    "io.k8s.api.core.v1.Container",
+    "terminationMessagePolicy",
+    "File",
+    "FallbackToLogsOnError",
+)
+EXIT_CODE_OPERATORS: Final = ("In", "NotIn")
 RESTART_ACTIONS: Final = ("Restart", "RestartAllContainers")
 RESTART_RULES_MAX: Final = 20
 EXIT_CODES_MAX: Final = 255
@@ -289,9 +296,9 @@ def _check_restart_rule(errors: Errors, rule: Object, path: str) -> None:
         errors.append(required(codes_path, "must be specified"))
         return
     operator = codes.get("operator", "")
-    if operator not in {"In", "NotIn"}:
+    if operator not in EXIT_CODE_OPERATORS:
         operator_path = child(codes_path, "operator")
-        errors.append(not_supported(operator_path, JsonText(operator), ("In", "NotIn")))
+        errors.append(not_supported(operator_path, JsonText(operator), EXIT_CODE_OPERATORS))
     count = len(codes.get("values") or ())
     if count > EXIT_CODES_MAX:
         errors.append(too_many(child(codes_path, "values"), count, EXIT_CODES_MAX))
@@ -300,7 +307,7 @@ def _check_restart_rule(errors: Errors, rule: Object, path: str) -> None:
 _identity: Final = all_of(
     needs_formatted("name", check_dns_label),
     needs("image"),
-    needs_one_of("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
+    needs_one_of("terminationMessagePolicy", MESSAGE_POLICIES),
 )
 _env: Final = each("env", check_env)
 _pull_policy: Final = needs_one_of("imagePullPolicy", PULL_POLICIES)

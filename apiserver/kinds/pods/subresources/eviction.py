@@ -17,6 +17,7 @@ from copy import deepcopy
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects import labels, status
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
@@ -186,10 +187,9 @@ def _allows_unready(budget: Object) -> bool:
 def _why_blocked(name: str, budget_status: Object) -> str:
     blocked = f"The disruption budget {name} does not allow evicting pods currently"
     reason, message = "", ""
-    for each in budget_status.get("conditions") or ():
-        if each.get("type") == DISRUPTION_ALLOWED and each.get("status") == "False":
-            reason, message = each.get("reason", ""), each.get("message", "")
-            break
+    allowed = find(budget_status.get("conditions"), DISRUPTION_ALLOWED) or {}
+    if allowed.get("status") == "False":
+        reason, message = allowed.get("reason", ""), allowed.get("message", "")
     if message and reason == "SyncFailed":
         return f"{blocked} because it failed sync: {message}"
     desired = budget_status.get("desiredHealthy", 0)

@@ -25,6 +25,7 @@ from kvstack.apimachinery.objects.names import (
     name_is_dns_subdomain,
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.pods.containers.validation import RESTART_POLICIES
 from kvstack.apiserver.kinds.pods.preparation import drop_disabled
 from kvstack.apiserver.kinds.pods.subresources.status_resources import (
     STATUS_LISTS,
@@ -192,7 +193,7 @@ def _may_restart(container: Object, spec: Object, code: int) -> bool:
     if policy is not None:
         if any(_matches(rule, code) for rule in container.get("restartPolicyRules") or ()):
             return True
-        if policy in {"Always", "OnFailure", "Never"}:
+        if policy in RESTART_POLICIES:
             return policy == "Always" or (policy == "OnFailure" and code != 0)
     policy = spec.get("restartPolicy")
     return policy != "Never" and (policy != "OnFailure" or code != 0)

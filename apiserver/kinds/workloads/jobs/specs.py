@@ -12,7 +12,7 @@ from kvstack.apimachinery.objects.field_errors import (
 )
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.templates import check_template
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
@@ -34,6 +34,7 @@ MANY_COMPLETIONS_LIMIT: Final = 10_000
 MANAGED_BY_BYTES_MAX: Final = 63
 
 _SUCCESS_POLICY: Final = "io.k8s.api.batch.v1.SuccessPolicy"
+_MODES: Final = enum_in_order("io.k8s.api.batch.v1.JobSpec", "completionMode", NON_INDEXED, INDEXED)
 _REPLACEMENT: Final = enum_values("io.k8s.api.batch.v1.JobSpec", "podReplacementPolicy")
 _COUNTS: Final = not_negative(
     "parallelism",
@@ -56,9 +57,9 @@ def check_job_spec(
         errors.append(required(child(path, "backoffLimitPerIndex"), message))
     _check_manager(errors, spec.get("managedBy"), child(path, "managedBy"))
     mode = spec.get("completionMode", NON_INDEXED)
-    if mode not in {NON_INDEXED, INDEXED}:
+    if mode not in _MODES:
         mode_path = child(path, "completionMode")
-        errors.append(not_supported(mode_path, JsonText(mode), (NON_INDEXED, INDEXED)))
+        errors.append(not_supported(mode_path, JsonText(mode), _MODES))
     if mode == INDEXED:
         _check_indexed(errors, spec, path)
     elif mode == NON_INDEXED:

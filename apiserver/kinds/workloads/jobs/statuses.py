@@ -8,6 +8,7 @@ checked when something they concern has changed: existing faults of a stored sta
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     OMITTED,
     FieldError,
@@ -120,8 +121,8 @@ def _is_resumed(old: Object, new: Object) -> bool:
 
 
 def _has_suspended(job: Object, value: str) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Suspended" and _is(each, value) for each in conditions)
+    suspended = find((job.get("status") or {}).get("conditions"), "Suspended")
+    return suspended is not None and _is(suspended, value)
 
 
 def _is(condition: Object, value: str) -> bool:

@@ -7,6 +7,7 @@ be scaled by changing completions and parallelism together.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.field_errors import child, invalid
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
@@ -63,11 +64,7 @@ def _check_completions(errors: Errors, spec: Object, before: Object) -> None:
 def allows_other_template(job: Object) -> bool:
     """Return whether a Job is suspended and has no pods."""
     status = job.get("status") or {}
-    is_marked = any(
-        each.get("type") == "Suspended" and each.get("status") == "True"
-        for each in status.get("conditions") or ()
-    )
-    is_quiet = is_marked or status.get("startTime") is None
+    is_quiet = is_true(status.get("conditions"), "Suspended") or status.get("startTime") is None
     return bool(job["spec"].get("suspend")) and is_quiet and not status.get("active")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import quote
@@ -23,8 +24,7 @@ def _resizes_pod(old: Object, new: Object) -> bool:
 
 def _resizes_init_containers(old: Object, new: Object) -> bool:
     return any(
-        before.get("restartPolicy") != "Always"
-        and (before.get("resources") or {}) != (after.get("resources") or {})
+        not is_sidecar(before) and (before.get("resources") or {}) != (after.get("resources") or {})
         for before, after in _pairs(old, new, "initContainers")
     )
 

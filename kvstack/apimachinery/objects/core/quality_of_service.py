@@ -20,6 +20,8 @@ from kvstack.apimachinery.objects.quantity import ZERO
 GUARANTEED: Final = "Guaranteed"
 BURSTABLE: Final = "Burstable"
 BEST_EFFORT: Final = "BestEffort"
+CLASSES: Final = (GUARANTEED, BURSTABLE, BEST_EFFORT)
+"""The classes, those first that a node takes away last."""
 
 
 def quality_of(pod: Object, *, limited: bool = False) -> str:

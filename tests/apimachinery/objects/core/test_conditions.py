@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.core import node_status
 from kvstack.apimachinery.objects.core.conditions import (
     find,
     is_true,
+    replaced,
     set_condition,
     transition_time,
     with_condition,
@@ -92,6 +94,32 @@ def test_what_is_found() -> None:
     assert not is_true(None, "Ready")
     assert without(conditions, "Ready") == [OTHER]
     assert without(None, "Ready") == []
+
+
+def test_replaced_condition_has_its_own_time() -> None:
+    new = condition("Ready", "True", NOW)
+    given = [READY, OTHER]
+    assert replaced(given, new) == [new, OTHER]
+    assert given == [READY, OTHER]
+    assert replaced([OTHER], new) == [OTHER, new]
+    assert replaced(None, new) == [new]
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"),
+    [
+        (None, False),
+        ({}, False),
+        ({"conditions": [OTHER]}, False),
+        ({"conditions": [OTHER, condition("Ready", "Unknown", NOW)]}, False),
+        ({"conditions": [OTHER, READY]}, True),
+    ],
+)
+def test_what_a_node_is(status: dict[str, Any] | None, *, ready: bool) -> None:
+    node = {"metadata": {"name": "n"}, "status": status}
+    assert node_status.is_ready(node) is ready
+    known = node_status.ready_condition(node)
+    assert (known is not None and known["status"] == "True") is ready
 
 
 @pytest.mark.parametrize(
