@@ -16,7 +16,7 @@ IMAGES ?= # of make conformance: a directory with the images that its tests run
 WHEEL_TARGETS ?= x86_64-unknown-linux-gnu.2.28 x86_64-unknown-linux-musl # of make wheels, as of cargo-zigbuild
 NATIVE ?= # 0: without the native transport, whatever toolchains are there
 
-.PHONY: run test test-pythons long conformance check schema bench sim swarm native fuzz fuzz-api proto surface wheel wheels image lock clean
+.PHONY: run test test-pythons long conformance check schema bench sim swarm swarms native fuzz fuzz-api proto surface wheel wheels image lock clean
 
 # With a Rust toolchain the install builds the native transport; without, grpcio serves.
 CRATE := setup.py packaging/crate.py $(wildcard kvstore/native/Cargo.*) $(shell find kvstore/native/src -name "*.rs")
@@ -106,6 +106,10 @@ sim: $(VENV)/.dev $(VENV)/.runtime  ## simulated worlds from one seed on: make s
 
 swarm: $(VENV)/.dev $(VENV)/.runtime  ## simulated worlds on all processors; failing seeds go to swarm-failures.txt: make swarm HOURS=8
 	$(BIN)/python -m tests.sim.$(or $(strip $(WORLD)),swarm) --hours $(HOURS) $(ARGS)
+
+swarms: $(VENV)/.dev $(VENV)/.runtime  ## swarms of all worlds, so long each: make swarms HOURS=0.25
+	@failed=0; for world in "" api whole; do \
+	  $(MAKE) --no-print-directory swarm WORLD=$$world || failed=1; done; exit $$failed
 
 native:  ## the native transport's own checks and tests (needs cargo with clippy and rustfmt)
 	@cargo fmt --version >/dev/null 2>&1 && cargo clippy --version >/dev/null 2>&1 || \

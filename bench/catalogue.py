@@ -11,6 +11,7 @@ from bench.scenarios import (
     cluster_fanout,
     cluster_rates,
     defrag,
+    dns,
     embedded,
     failover,
     fanout,
@@ -28,7 +29,7 @@ from bench.scenarios import (
     snapshot,
     watches,
 )
-from bench.scenarios.clusters import churn, forks, stack
+from bench.scenarios.clusters import churn, forks, stack, up
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     rates.SCENARIO,
@@ -51,7 +52,9 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     api_server.SCENARIO,
     api_pods.SCENARIO,
     scheduling.SCENARIO,
+    dns.SCENARIO,
     stack.SCENARIO,
+    up.SCENARIO,
     churn.SCENARIO,
     embedded.SCENARIO,
     forks.SCENARIO,

@@ -12,7 +12,7 @@ reads are asked again then, since a write may have been done. What a server asks
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import quote, urlencode
 
 import orjson
@@ -21,9 +21,9 @@ from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import Response, Transport, UnreachableError
 from kvstack.apimachinery.objects import status as statuses
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = Mapping[str, str | int | bool]
 
 JSON: Final = "application/json"

@@ -12,9 +12,10 @@ messages would be a KiB for each event.
 
 from collections import OrderedDict
 from hashlib import blake2b
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+
 Digest: TypeAlias = bytes
 
 _REMEMBERED_MAX: Final = 4096

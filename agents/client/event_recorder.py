@@ -11,7 +11,7 @@ not tried again; without an answer an event is tried twelve times.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 from uuid import UUID
 
 from kvstack.agents.client.api import Api
@@ -19,12 +19,11 @@ from kvstack.agents.client.built_in import EVENTS
 from kvstack.agents.client.event_correlation import Correlated, EventCorrelator
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _WAITING_MAX: Final = 1000
 _TRIES: Final = 12

@@ -10,14 +10,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
 from kvstack.agents.client.over_http import Credentials
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
-
-Object: TypeAlias = dict[str, Any]
 
 TIMEOUT_S: Final = 120.0
 """People may have to log in."""

@@ -13,7 +13,7 @@ left out, and what objects have in common is held once (`sharing`).
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.api import JSON, Api, Event
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, REPLICA_SETS
@@ -22,9 +22,9 @@ from kvstack.agents.client.reflector import WATCH_S, Reflector
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.structural_sharing import SHALLOW, share, share_status
 from kvstack.agents.client.timing import Clock
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 Handler: TypeAlias = Callable[[Object | None, Object | None], None]
 
 _SHARING: Final = frozenset((PODS, REPLICA_SETS, NODES, ENDPOINT_SLICES))

@@ -9,20 +9,27 @@ would change who asks, or by which way, and is not supported is refused by name.
 """
 
 import base64
-import binascii
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Any, Final, TypeVar
 
 from kvstack.agents.client.over_http import Credentials, OverHttp
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.component.certs.kubeconfig_reader import (
+    AUTH_PROVIDER,
+    EXEC,
+    IMPERSONATION,
+    ClusterEntry,
+    ContextEntry,
+    KubeconfigReader,
+    Pem,
+)
 from kvstack.component.errors import ConfigError
 
-_EXEC: Final = "exec"
-_UNSUPPORTED: Final = ("auth-provider", "username", "as", "as-uid", "as-groups", "as-user-extra")
+_UNSUPPORTED: Final = (AUTH_PROVIDER, "username", *IMPERSONATION)
 _PROXY: Final = "proxy-url"
+_T = TypeVar("_T")
 _SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -45,17 +52,6 @@ class Cluster:
 def load(path: str | Path, context: str = "") -> Cluster:
     """Load a file; context: empty for the current one. Raises KubeconfigError."""
     return Kubeconfigs([Path(path)]).cluster(context)
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """Return the content of a kubeconfig; raises KubeconfigError."""
-    try:
-        content = yaml.safe_load(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise KubeconfigError(f"{path}: {error}") from error
-    if not isinstance(content, dict):
-        raise KubeconfigError(f"{path}: not a kubeconfig")
-    return content
 
 
 def connect(cluster: Cluster) -> OverHttp:
@@ -85,116 +81,108 @@ class Kubeconfigs:
 
     def __init__(self, paths: Sequence[Path]) -> None:
         """Load the files; raises KubeconfigError."""
-        self._files: Final = [(path, read_file(path)) for path in paths]
+        self._files: Final = [(path, _read(path)) for path in paths]
 
     @property
     def contexts(self) -> list[str]:
         """The names of all contexts."""
-        names = [
-            str(each.get("name"))
-            for _, content in self._files
-            for each in content.get("contexts") or ()
-            if isinstance(each, dict)
-        ]
+        names = (name for _, file in self._files for name in file.contexts)
         return list(dict.fromkeys(names))
 
     @property
     def current(self) -> str:
         """The name of the current context; empty: there is none."""
-        return next(
-            (
-                str(content["current-context"])
-                for _, content in self._files
-                if content.get("current-context")
-            ),
-            "",
-        )
+        return next((file.current for _, file in self._files if file.current), "")
 
     def cluster(self, context: str = "", *, runs_plugins: bool = False) -> Cluster:
         """Return a context, the current one if it has no name; raises KubeconfigError.
 
         runs_plugins: whether a program that gives credentials is run.
         """
-        _, chosen = self._entry("contexts", "context", context or self.current)
-        cluster_name = chosen.get("cluster", "")
-        at, cluster = self._entry("clusters", "cluster", cluster_name)
-        server = cluster.get("server")
-        if not server:
-            raise _error(at, f"cluster {cluster_name!r} names no server")
-        if cluster.get(_PROXY):
-            raise _error(at, f"cluster {cluster_name!r}: {_PROXY} is not supported")
-        ca = _data(at, cluster, "certificate-authority")
+        chosen = self._context(context)
+        at, cluster = self._entry("cluster", chosen.cluster, KubeconfigReader.cluster)
+        if not cluster.server:
+            raise _error(at, f"cluster {chosen.cluster!r} names no server")
+        if cluster.proxy_url:
+            raise _error(at, f"cluster {chosen.cluster!r}: {_PROXY} is not supported")
+        ca = _bytes(at, cluster.ca)
         return Cluster(
-            server,
-            self._credentials(chosen.get("user", ""), cluster, ca, runs_plugins=runs_plugins),
+            cluster.server,
+            self._credentials(chosen.user, cluster, ca, runs_plugins=runs_plugins),
             ca,
-            bool(cluster.get("insecure-skip-tls-verify")),
-            cluster.get("tls-server-name", ""),
-            chosen.get("namespace", "default"),
+            cluster.is_insecure,
+            cluster.server_name,
+            chosen.namespace or "default",
         )
 
+    def cluster_entry(self, context: str = "") -> ClusterEntry:
+        """Return the cluster of a context as it stands in its file; raises KubeconfigError."""
+        name = self._context(context).cluster
+        return self._entry("cluster", name, KubeconfigReader.cluster)[1]
+
+    def _context(self, name: str) -> ContextEntry:
+        return self._entry("context", name or self.current, KubeconfigReader.context)[1]
+
     def _credentials(
-        self, name: str, cluster: dict[str, Any], ca: bytes, *, runs_plugins: bool
+        self, name: str, cluster: ClusterEntry, ca: bytes, *, runs_plugins: bool
     ) -> Credentials:
         if not name:
             return Credentials()
-        path, user = self._entry("users", "user", name)
+        path, user = self._entry("user", name, KubeconfigReader.user)
         for unsupported in _UNSUPPORTED:
-            if user.get(unsupported):
+            if unsupported in user.members:
                 raise _error(path, f"user {name!r}: {unsupported} is not supported")
-        if user.get(_EXEC):
+        if user.plugin is not None:
             if not runs_plugins:
-                raise _error(path, f"user {name!r}: {_EXEC} is not supported")
+                raise _error(path, f"user {name!r}: {EXEC} is not supported")
             from kvstack.agents.client.exec_plugin import run_plugin
 
-            cluster_info = {"server": cluster["server"], **_about(cluster, ca)}
-            return run_plugin(user[_EXEC], path.parent, cluster_info)
+            return run_plugin(user.plugin, path.parent, _about(cluster, ca))
         return Credentials(
-            user.get("token", ""),
-            _path(path, user.get("tokenFile", "")) if not user.get("token") else "",
-            _data(path, user, "client-certificate"),
-            _data(path, user, "client-key"),
+            user.token,
+            user.token_file if not user.token else "",
+            _bytes(path, user.cert),
+            _bytes(path, user.key),
         )
 
-    def _entry(self, members: str, member: str, name: str) -> tuple[Path, dict[str, Any]]:
-        for path, content in self._files:
-            for each in content.get(members) or ():
-                if isinstance(each, dict) and each.get("name") == name:
-                    found = each.get(member)
-                    return path, found if isinstance(found, dict) else {}
+    def _entry(
+        self, member: str, name: str, read: Callable[[KubeconfigReader, str], _T | None]
+    ) -> tuple[Path, _T]:
+        for path, file in self._files:
+            try:
+                entry = read(file, name)
+            except DocumentError as error:
+                raise _error(path, str(error)) from error
+            if entry is not None:
+                return path, entry
         shown = Path(":".join(str(path) for path, _ in self._files))
         raise _error(shown, f"{member} {name!r} does not exist")
 
 
-def _about(cluster: dict[str, Any], ca: bytes) -> dict[str, Any]:
-    """Return what plugins get of a cluster besides its server."""
-    about: dict[str, Any] = {}
+def _read(path: Path) -> KubeconfigReader:
+    try:
+        return KubeconfigReader(path.read_bytes(), path.parent)
+    except (OSError, DocumentError) as error:
+        raise _error(path, str(error)) from error
+
+
+def _about(cluster: ClusterEntry, ca: bytes) -> dict[str, Any]:
+    """Return what plugins get of a cluster."""
+    about: dict[str, Any] = {"server": cluster.server}
     if ca:
         about["certificate-authority-data"] = base64.b64encode(ca).decode()
-    for name in ("tls-server-name", "insecure-skip-tls-verify"):
-        if cluster.get(name):
-            about[name] = cluster[name]
+    if cluster.server_name:
+        about["tls-server-name"] = cluster.server_name
+    if cluster.is_insecure:
+        about["insecure-skip-tls-verify"] = True
     return about
 
 
-def _data(at: Path, holder: dict[str, Any], name: str) -> bytes:
-    inline = holder.get(f"{name}-data")
-    if inline:
-        try:
-            return base64.b64decode(inline, validate=True)
-        except (binascii.Error, ValueError) as error:
-            raise _error(at, f"{name}-data: {error}") from error
-    path = holder.get(name)
-    if not path:
-        return b""
+def _bytes(at: Path, pem: Pem) -> bytes:
     try:
-        return Path(_path(at, path)).read_bytes()
+        return pem.read()
     except OSError as error:
-        raise _error(at, f"{name}: {error}") from error
-
-
-def _path(at: Path, path: str) -> str:
-    return str(at.parent / path) if path else ""
+        raise _error(at, str(error)) from error
 
 
 def _error(at: Path, text: str) -> KubeconfigError:

@@ -16,16 +16,15 @@ import asyncio
 import math
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import LEASES
 from kvstack.agents.client.timing import Clock, micro_time_text
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _JITTER: Final = 1.2
 _TRY_LEAST_S: Final = 1.0

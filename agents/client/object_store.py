@@ -9,9 +9,10 @@ Objects are shared by all readers, who must not change them: make a copy instead
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+
 ValuesOf: TypeAlias = Callable[[Object], Iterable[str]]
 
 NAMESPACE_INDEX = "namespace"

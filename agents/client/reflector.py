@@ -12,19 +12,19 @@ event, it waits for 0.8 s, twice as long each time up to 30 s, with jitter.
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from typing import Any, Final, Protocol, TypeAlias
+from http import HTTPStatus
+from typing import Final, Protocol
 
 from kvstack.agents.client.api import JSON, Api, Event
 from kvstack.agents.client.back_off import RetryBackOff
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import INITIAL_EVENTS_END_ANNOTATION
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
-
-_INITIAL_END: Final = "k8s.io/initial-events-end"
 WATCH_S: Final = 300
 """The minimum length of a watch; the maximum is twice that."""
 _PAGE: Final = 500
@@ -33,8 +33,6 @@ _MAX_S: Final = 30.0
 _RESET_S: Final = 120.0
 _SHORT_S: Final = 1.0
 """A watch that ends within that without an event is a failure: it is not retried at once."""
-_GONE: Final = 410
-_TOO_MANY: Final = 429
 _AHEAD: Final = "ResourceVersionTooLarge"
 
 
@@ -113,10 +111,11 @@ class Reflector:
     def _goes_on_at_once(self, error: ApiError) -> bool:
         """Choose what to ask for after a refusal; return whether to ask for it at once."""
         if self._resource_version:
-            if error.code == _GONE or _is_ahead(error):
+            if error.is_gone or _is_ahead(error):
                 self._resource_version = ""
-            return error.code == _GONE
-        if self._lists or error.code in (_GONE, _TOO_MANY) or _is_ahead(error):
+            return error.is_gone
+        is_too_many = error.code == HTTPStatus.TOO_MANY_REQUESTS
+        if self._lists or error.is_gone or is_too_many or _is_ahead(error):
             return False
         self._lists = True  # an older server, or one that cannot do it now
         return True
@@ -174,7 +173,7 @@ class Reflector:
                             if self._lighten is not None:
                                 self._lighten(event.object)
                             objects[key] = event.object
-                    elif (meta.get("annotations") or {}).get(_INITIAL_END) == "true":
+                    elif _is_initial_end(meta):
                         self._sink.replace(list(objects.values()), meta["resourceVersion"])
                         self._resource_version = meta["resourceVersion"]
                         objects = None
@@ -208,6 +207,12 @@ class Reflector:
         if events:
             self._sink.apply(events)
             self._resource_version = events[-1].object["metadata"]["resourceVersion"]
+
+
+def _is_initial_end(meta: Object) -> bool:
+    """Return whether all initial events were before the bookmark with these metadata."""
+    annotations = meta.get("annotations") or {}
+    return bool(annotations.get(INITIAL_EVENTS_END_ANNOTATION) == "true")
 
 
 def _is_ahead(error: ApiError) -> bool:

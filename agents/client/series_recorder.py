@@ -16,7 +16,7 @@ event, and a digest of what identifies it.
 import asyncio
 from collections import OrderedDict, deque
 from hashlib import blake2b
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -25,13 +25,12 @@ from kvstack.agents.client.built_in import NEW_EVENTS
 from kvstack.agents.client.event_recorder import reference_to
 from kvstack.agents.client.timing import Clock, micro_time_text
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
 from kvstack.component.packing import Packed, Packing
-
-Object: TypeAlias = dict[str, Any]
 
 _WAITING_MAX: Final = 10_000
 _REMEMBERED_MAX: Final = 4096

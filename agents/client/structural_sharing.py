@@ -7,10 +7,9 @@ object before and after a change, and the pods of one workload, of which little 
 A member must have one type in all of them: 1 equals true here.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-Object: TypeAlias = dict[str, Any]
-
+from kvstack.apimachinery.objects.json_object import Object
 
 DEEP: Final = 8
 SHALLOW: Final = 1

@@ -1,34 +1,10 @@
-"""The source of time; a simulation passes its own. Waiting is the event loop's business."""
+"""The clock of agents, and times as objects have them; a simulation passes its own clock."""
 
-import time
 from functools import lru_cache
-from typing import Protocol
 
 from kvstack.apimachinery.objects.times import Moment, format_micro_time, format_time
-
-
-class Clock(Protocol):
-    """A clock."""
-
-    def now_s(self) -> float:
-        """Return the seconds since 1970, UTC; may jump either way."""
-        ...
-
-    def monotonic_s(self) -> float:
-        """Return the seconds since some fixed moment; never goes back."""
-        ...
-
-
-class SystemClock:
-    """The machine's clocks."""
-
-    def now_s(self) -> float:
-        """Return the wall time."""
-        return time.time_ns() / 1e9
-
-    def monotonic_s(self) -> float:
-        """Return the monotonic time."""
-        return time.monotonic()
+from kvstack.component.clock import Clock as Clock
+from kvstack.component.clock import SystemClock as SystemClock
 
 
 def time_text(now_s: float) -> str:

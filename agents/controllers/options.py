@@ -5,11 +5,18 @@ from datetime import UTC, tzinfo
 from ipaddress import IPv4Network, IPv6Network
 from typing import Final
 
+from kvstack.apimachinery.well_known import (
+    CLIENT_SIGNER,
+    KUBELET_CLIENT_SIGNER,
+    KUBELET_SERVING_SIGNER,
+    LEGACY_SIGNER,
+)
+
 SIGNERS: Final = (
-    "kubernetes.io/kube-apiserver-client",
-    "kubernetes.io/kube-apiserver-client-kubelet",
-    "kubernetes.io/kubelet-serving",
-    "kubernetes.io/legacy-unknown",
+    CLIENT_SIGNER,
+    KUBELET_CLIENT_SIGNER,
+    KUBELET_SERVING_SIGNER,
+    LEGACY_SIGNER,
 )
 """The names of the signers that a controller manager may serve."""
 

@@ -9,21 +9,21 @@ gone or going takes nothing. The uid in each patch keeps it from meeting another
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from http import HTTPStatus
+from typing import Final
 
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.reconcile.plan import ForeseenError, Get, Outcome, Patch, Step, View, do
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 CONTROLLER_INDEX: Final = "controller"
 """The index of dependents: by the uid of their controller, those without one by namespace."""
 
-_RELEASE_IGNORED: Final = frozenset((404, 422))
+_RELEASE_IGNORED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY))
 
 
 class OwnerGoneError(ForeseenError):

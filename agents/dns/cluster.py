@@ -17,7 +17,6 @@ from kvstack.agents.dns.services import (
     NO_PORT,
     Endpoint,
     Key,
-    Object,
     Port,
     Service,
     Slice,
@@ -27,6 +26,7 @@ from kvstack.agents.dns.services import (
     slice_of,
     undashed,
 )
+from kvstack.apimachinery.objects.json_object import Object
 
 SCHEMA: Final = "1.1.0"
 _SCHEMA_TTL_S: Final = 28_800

@@ -20,11 +20,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from kvstack.agents.dns.query import wire_name
-from kvstack.agents.dns.services import Object, normal
+from kvstack.agents.dns.services import normal
+from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
+from kvstack.apimachinery.objects.json_object import Object
 
 NDOTS: Final = 5
 """The ndots that kubelets write into pods."""
-_ENDED: Final = ("Succeeded", "Failed", "Unknown")
+WITHOUT_ADDRESS: Final = ENDED_PHASES | {"Unknown"}
+"""The phases of pods whose addresses others may have."""
 _POLICIES: Final = ("", "ClusterFirst", "ClusterFirstWithHostNet")
 _USUAL: Final = re.compile(r"[a-z0-9_-]+")
 
@@ -79,7 +82,7 @@ class SearchPaths:
 def _own_addresses(pod: Object) -> list[str]:
     """Return the addresses of a pod that has them alone and searches where all pods do."""
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
-    if status.get("phase") in _ENDED or spec.get("hostNetwork"):
+    if status.get("phase") in WITHOUT_ADDRESS or spec.get("hostNetwork"):
         return []
     if spec.get("dnsPolicy", "") not in _POLICIES or spec.get("dnsConfig"):
         return []

@@ -14,7 +14,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, SERVICES
-from kvstack.agents.client.informer import Handler, Informer, Object
+from kvstack.agents.client.informer import Handler, Informer
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns import cluster as clusters
@@ -22,15 +22,15 @@ from kvstack.agents.dns.clients import PER_SECOND, Clients, Network
 from kvstack.agents.dns.cluster import VERIFIED, Cluster
 from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding
 from kvstack.agents.dns.responder import Responder
-from kvstack.agents.dns.search_paths import SearchPaths
+from kvstack.agents.dns.search_paths import WITHOUT_ADDRESS, SearchPaths
 from kvstack.agents.dns.services import service_key
 from kvstack.agents.dns.sockets import check_host, is_own, open_pair
 from kvstack.agents.dns.tcp_port import TcpPort
 from kvstack.agents.dns.traffic import Traffic
 from kvstack.agents.dns.udp_port import UdpPort
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
-_ENDED: Final = ("Succeeded", "Failed", "Unknown")
 PREFIX_MIN: Final = {4: 16, 6: 48}
 """The shortest prefix of a node's range: no node has more pods."""
 ADDRESSES_MAX: Final = 32
@@ -215,6 +215,6 @@ def networks_of(node: Object) -> tuple[Network, ...]:
 
 def _addresses(pod: Object | None) -> list[str]:
     status = (pod or {}).get("status") or {}
-    if status.get("phase") in _ENDED:
+    if status.get("phase") in WITHOUT_ADDRESS:
         return []
     return [each["ip"] for each in status.get("podIPs") or () if each.get("ip")]

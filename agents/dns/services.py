@@ -2,15 +2,15 @@
 
 from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 
-Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str]
 """Namespace and name of a Service."""
 
-SERVICE_LABEL: Final = "kubernetes.io/service-name"
 NO_PORT: Final = -1
 
 
@@ -77,7 +77,7 @@ def slice_of(obj: Object, *, by_pod_names: bool = False) -> Slice:
 def service_key(obj: Object) -> Key | None:
     """Return the Service that an EndpointSlice belongs to; None: none."""
     meta = obj["metadata"]
-    name = (meta.get("labels") or {}).get(SERVICE_LABEL)
+    name = (meta.get("labels") or {}).get(SERVICE_NAME_LABEL)
     return (meta["namespace"], name) if name else None
 
 

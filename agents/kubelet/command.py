@@ -13,7 +13,7 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from random import SystemRandom
 from socket import gethostname
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import yaml
 
@@ -56,6 +56,7 @@ from kvstack.agents.kubelet.routes.plan import AUTOMATIC as AUTO_ROUTES
 from kvstack.agents.kubelet.routes.plan import MODES, NONE
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LEVELS, LineLogger
 from kvstack.component.net import resolv_conf
@@ -63,8 +64,6 @@ from kvstack.component.net.hosts import of_families, own_addresses
 from kvstack.component.net.netlink import Network
 from kvstack.component.process.command import Work, run_work
 from kvstack.component.process.program import is_done_before, settle, stop_event
-
-Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack kubelet"
 _OWN: Final = {

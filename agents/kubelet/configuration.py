@@ -8,16 +8,15 @@ it); one that nobody knows is an error.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.kubelet.eviction.evictions import CONDITIONS, LOCAL_STORAGE, amount_of
 from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUP_DRIVERS, CGROUPFS
 from kvstack.apimachinery.objects.durations import DurationError, parse
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.flag_reader import TLS_VERSIONS
-
-Object: TypeAlias = dict[str, Any]
 
 API_VERSION: Final = "kubelet.config.k8s.io/v1beta1"
 KIND: Final = "KubeletConfiguration"

@@ -12,7 +12,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
@@ -27,13 +27,13 @@ from kvstack.agents.kubelet.pods.sandboxes import NodeSettings, image_volumes
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
 from kvstack.agents.kubelet.volumes.pod_volumes import VolumeError
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.runtime.runtime import Container
 
-Object: TypeAlias = dict[str, Any]
 
 _TICK_S: Final = 10
 _EACH_MINUTE: Final = 6

@@ -11,7 +11,7 @@ the right to list policies, namespaces and pods, which is checked again while it
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NAMESPACES, NETWORK_POLICIES, PODS
@@ -25,19 +25,17 @@ from kvstack.agents.network_policy.nftables.program import NftWriter, table_of
 from kvstack.agents.network_policy.nftables.table import Table
 from kvstack.agents.network_policy.own_pods import OwnPods
 from kvstack.agents.network_policy.ranges import FAMILIES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 from kvstack.component.net import nft
 from kvstack.component.net.hosts import has_ipv6
-
-Object: TypeAlias = dict[str, Any]
 
 NOT_ENFORCED: Final = "NetworkPolicies are not enforced"
 NO_NETWORK: Final = "pods share the network of their node"
 _READ: Final = (NETWORK_POLICIES, NAMESPACES, PODS)
 _AGAIN_S: Final = 30.0
 _UNREACHABLE_S: Final = 1.0
-_FORBIDDEN: Final = 403
 
 
 class Isolation:
@@ -145,9 +143,9 @@ class Isolation:
             except UnreachableError:
                 await asyncio.sleep(_UNREACHABLE_S)
             except ApiError as error:
-                if error.code == _FORBIDDEN and not self._is_decided.is_set():
+                if error.is_forbidden and not self._is_decided.is_set():
                     self._logger.warning(NOT_ENFORCED, reason=str(error))
                     self._is_decided.set()
-                await asyncio.sleep(_AGAIN_S if error.code == _FORBIDDEN else _UNREACHABLE_S)
+                await asyncio.sleep(_AGAIN_S if error.is_forbidden else _UNREACHABLE_S)
         self._own = Informers(self._api, self._clock, self._random, self._logger)
         self._enforce(runtime, self._own)

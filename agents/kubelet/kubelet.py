@@ -16,7 +16,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
@@ -60,15 +60,13 @@ from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError
 from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import CONFIG_HASH_ANNOTATION
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _WORKERS: Final = 32
 _BY_UID: Final = "uid"
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 _LEASE_PART: Final = 0.25
 """The part of a lease's duration after which it is renewed."""
 _REPLACED_POD_S: Final = 0.5
@@ -114,29 +112,8 @@ class Kubelet:
         self.links: Final = LogLinks(options.log_links)
         self.logs: Final = PodLogs(options.root / "pod-logs")
         self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
-        self.csi: Final = CsiNode(
-            api,
-            clock,
-            random,
-            logger,
-            self._recorder,
-            options.name,
-            options.root,
-            node=lambda: self.node.object,
-            again=self._queue.add,
-            report=lambda: self.node.look_again(),
-            call_s=options.csi_call_s,
-        )
-        self._volumes = PodVolumes(
-            api,
-            clock,
-            random,
-            logger,
-            allocatable,
-            lambda: self.node.object,
-            self._queue.add,
-            self.csi,
-        )
+        self.csi: Final = self._csi(random)
+        self._volumes = self._pod_volumes(random, allocatable)
         self._devices = NodeDevices(
             options.device_plugins, options.root / "pods", lambda: self.node.look_again(), logger
         )
@@ -171,6 +148,37 @@ class Kubelet:
         self.start_times = StartTimes(self.started_s)
         self.evictions: Counter[str] = Counter()
         """Pods that were evicted, by the signal that was the cause."""
+
+    def _csi(self, random: Callable[[], float]) -> CsiNode:
+        """Return what mounts the volumes of CSI drivers; the node's object comes later."""
+        return CsiNode(
+            self._api,
+            self._clock,
+            random,
+            self._logger,
+            self._recorder,
+            self.options.name,
+            self.options.root,
+            node=lambda: self.node.object,
+            again=self._queue.add,
+            report=lambda: self.node.look_again(),
+            call_s=self.options.csi_call_s,
+        )
+
+    def _pod_volumes(
+        self, random: Callable[[], float], allocatable: Mapping[str, str]
+    ) -> PodVolumes:
+        """Return the volumes of all pods."""
+        return PodVolumes(
+            self._api,
+            self._clock,
+            random,
+            self._logger,
+            allocatable,
+            lambda: self.node.object,
+            self._queue.add,
+            self.csi,
+        )
 
     def _tools(
         self,
@@ -371,7 +379,7 @@ class Kubelet:
                 continue
             uid = pod["metadata"]["uid"]
             if is_mirror(pod):
-                uid = (pod["metadata"]["annotations"]).get("kubernetes.io/config.hash", uid)
+                uid = (pod["metadata"]["annotations"]).get(CONFIG_HASH_ANNOTATION, uid)
             record = self._records.get(uid)
             is_ending = new is None or new["metadata"].get("deletionTimestamp")
             if record is not None and is_ending and not is_mirror(pod):
@@ -389,7 +397,7 @@ class Kubelet:
                 self._queue.forget(uid)
             except (ApiError, UnreachableError) as error:
                 self._queue.add_rate_limited(uid)
-                is_usual = isinstance(error, ApiError) and error.code in (_NOT_FOUND, _CONFLICT)
+                is_usual = isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)
                 say = self._logger.debug if is_usual else self._logger.warning
                 say("failed to sync a pod", pod=uid, error=str(error))
             except Exception as error:  # noqa: BLE001 - logged and tried again; other pods go on

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 from kvstack.agents.kubelet.logs.log_links import LogLinks
 from kvstack.agents.kubelet.logs.pod_logs import PodLogs
@@ -11,8 +11,7 @@ from kvstack.agents.kubelet.node.node_status import NodeStatus
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.agents.kubelet.sync.pod_sync import PodRecord
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class NodePods(Protocol):

@@ -11,7 +11,7 @@ node is not ready meanwhile, and takes no pods.
 import asyncio
 import subprocess
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
@@ -19,9 +19,8 @@ from kvstack.agents.kubelet.node_pods import NodePods
 from kvstack.agents.kubelet.pods.sandboxes import CRITICAL_PRIORITY
 from kvstack.agents.kubelet.pods.worker import grace_s
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES, is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 REASON: Final = "Terminated"
 MESSAGE: Final = "Pod was terminated in response to imminent node shutdown."

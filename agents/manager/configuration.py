@@ -6,13 +6,12 @@ The kind is kubecontrollermanager.config.k8s.io/v1alpha1, whose fields have the 
 structs. Fields of upstream's without a flag are left out.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.apimachinery.objects import durations
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_table import Kind
-
-Object: TypeAlias = dict[str, Any]
 
 NAME: Final = "kubecontrollermanager.config.k8s.io"
 

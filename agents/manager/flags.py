@@ -13,6 +13,12 @@ from kvstack.agents.process.flag_rows import (
     leader_election,
     page_flags,
 )
+from kvstack.apimachinery.well_known import (
+    CLIENT_SIGNER,
+    KUBELET_CLIENT_SIGNER,
+    KUBELET_SERVING_SIGNER,
+    LEGACY_SIGNER,
+)
 from kvstack.component.flags.component_flags import SHORT
 from kvstack.component.flags.flag_table import (
     BOOL,
@@ -55,10 +61,10 @@ WORKERS: Final = {
 """Flag → the controller whose number of workers it sets, and the default."""
 
 SIGNERS: Final = {
-    "kube-apiserver-client": "kubernetes.io/kube-apiserver-client",
-    "kubelet-client": "kubernetes.io/kube-apiserver-client-kubelet",
-    "kubelet-serving": "kubernetes.io/kubelet-serving",
-    "legacy-unknown": "kubernetes.io/legacy-unknown",
+    "kube-apiserver-client": CLIENT_SIGNER,
+    "kubelet-client": KUBELET_CLIENT_SIGNER,
+    "kubelet-serving": KUBELET_SERVING_SIGNER,
+    "legacy-unknown": LEGACY_SIGNER,
 }
 """Signers as flags name them → the signer's name."""
 

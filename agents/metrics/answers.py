@@ -2,13 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError, not_acceptable
-
-Object: TypeAlias = dict[str, Any]
 
 JSON: Final = "application/json"
 _JSON_LIKE: Final = frozenset((JSON, "*/*", "application/*"))

@@ -13,7 +13,7 @@ since a rate takes two.
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.informers import Informers
@@ -22,9 +22,9 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.history import History
 from kvstack.agents.metrics.points import Points
 from kvstack.agents.metrics.readings import Reading
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 ReadNode: TypeAlias = Callable[[Object], Awaitable[Reading]]
 """Returns the reading of a node; raises UnreadableError."""
 

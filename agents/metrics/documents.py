@@ -5,9 +5,9 @@ group.resource_list(), group.aggregated(), group.openapi_v3(), group.openapi_v2(
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _STRING: Final[Mapping[str, Any]] = {"type": "string"}
 _QUANTITIES: Final[Mapping[str, Any]] = {"type": "object", "additionalProperties": _STRING}

@@ -11,7 +11,7 @@ decided before.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.timing import time_text
@@ -21,9 +21,8 @@ from kvstack.agents.metrics.history import History
 from kvstack.agents.metrics.resource_api import usage_text
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 GROUP: Final = "metrics.kvstack.io"
 _POINTS: Final = {

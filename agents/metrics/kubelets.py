@@ -11,16 +11,21 @@ its own.
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.exposition_reader import ReadingError
 from kvstack.agents.metrics.http_pages import ServerAddress, fetch
 from kvstack.agents.metrics.readings import Reading, read_page_of_others
-from kvstack.component.http.tls import KeyPair, client_context, read_bundle
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.http.tls import (
+    FileState,
+    KeyPair,
+    client_context,
+    file_state,
+    read_bundle,
+)
 
 _PATH: Final = "/metrics/resource"
 _BYTES_MAX: Final = 4 << 20
@@ -44,12 +49,20 @@ class KubeletOptions:
     """0: the port in the node's status."""
 
 
+class _KeptContext(NamedTuple):
+    """Settings of TLS, and the states of the files that they were made of."""
+
+    states: tuple[FileState, ...]
+    context: ssl.SSLContext
+
+
 class Kubelets:
     """Reads them."""
 
     def __init__(self, options: KubeletOptions, clock: Clock) -> None:
         self._options = options
         self._clock = clock
+        self._kept: _KeptContext | None = None
 
     async def read(self, node: Object) -> Reading:
         """Return the reading of a node; raises UnreadableError."""
@@ -69,11 +82,16 @@ class Kubelets:
             raise UnreadableError(f"{host}:{port}{_PATH}: {error}") from error
 
     def _context(self) -> ssl.SSLContext:
-        """Return the settings of TLS; files are read anew, as they are renewed."""
+        """Return the settings of TLS, made anew when a file has changed; raises ValueError."""
         options = self._options
-        ca = read_bundle(options.ca_file)
-        shown = KeyPair(options.cert_file, options.key_file)
-        return client_context(ca, cert=shown, insecure=not options.ca_file)
+        files = (options.ca_file, options.cert_file, options.key_file)
+        states = tuple(map(file_state, files))
+        if self._kept is None or self._kept.states != states:
+            shown = KeyPair(options.cert_file, options.key_file)
+            ca = read_bundle(options.ca_file)
+            context = client_context(ca, cert=shown, insecure=not options.ca_file)
+            self._kept = _KeptContext(states, context)
+        return self._kept.context
 
 
 def address_of(node: Object, options: KubeletOptions) -> tuple[str, int]:

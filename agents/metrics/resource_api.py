@@ -13,7 +13,7 @@ count, even if others report a pod of its name. Requests were authorized before.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.timing import Clock, time_text
@@ -30,10 +30,10 @@ from kvstack.agents.metrics.points import PodRate, Points, Rate
 from kvstack.apimachinery.objects import durations, fields, labels, quantity, status
 from kvstack.apimachinery.objects.fields import FieldSelectorError
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import SelectorError
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = Mapping[str, Sequence[str]]
 
 GROUP: Final = "metrics.k8s.io"

@@ -14,7 +14,7 @@ of this process have their turn.
 import asyncio
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.informer import Handler, Informer
@@ -27,11 +27,10 @@ from kvstack.agents.network_policy.own_pods import OwnPods, uid_of
 from kvstack.agents.network_policy.pods import PodFacts, facts_of
 from kvstack.agents.network_policy.policies import Policy, policy_of
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import EVERYTHING
 from kvstack.component.logger import Logger
 from kvstack.component.net.nft import NftError
-
-Object: TypeAlias = dict[str, Any]
 
 HOLD_S: Final = 5.0
 """So long a pod is held back before its node says why."""

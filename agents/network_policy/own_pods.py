@@ -5,14 +5,11 @@ its sandbox's: a pod that was deleted by force is isolated as long as something 
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kvstack.agents.network_policy.cluster import OwnPod
-
-Object: TypeAlias = dict[str, Any]
-
-_MIRROR: Final = "kubernetes.io/config.mirror"
-"""Annotation of the mirror of a static pod: the uid that its node knows it by."""
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 
 
 class _PodIdentity(NamedTuple):
@@ -76,5 +73,5 @@ class OwnPods:
 def uid_of(pod: Object) -> str:
     """Return by which uid the node knows a pod."""
     meta = pod["metadata"]
-    found: str = (meta.get("annotations") or {}).get(_MIRROR) or meta["uid"]
+    found: str = (meta.get("annotations") or {}).get(MIRROR_ANNOTATION) or meta["uid"]
     return found

@@ -1,13 +1,13 @@
 """What of a pod matters to policies: its labels, addresses and named ports."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kvstack.agents.network_policy.policies import PortName
 from kvstack.apimachinery.objects.addresses import format_ip, parse_ip
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class PodFacts(NamedTuple):
@@ -41,7 +41,7 @@ def _named_ports(spec: Object) -> frozenset[tuple[PortName, int]]:
     """Return the ports with names; those of init containers count if these run beside."""
     containers = [
         *(spec.get("containers") or ()),
-        *(e for e in spec.get("initContainers") or () if e.get("restartPolicy") == "Always"),
+        *filter(is_sidecar, spec.get("initContainers") or ()),
     ]
     return frozenset(
         (PortName(port["name"], port.get("protocol") or "TCP"), port["containerPort"])

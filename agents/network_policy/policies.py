@@ -7,14 +7,14 @@ nothing. In a rule None stands for everything (an empty list, or none), and neve
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.network_policy.ranges import Family, Range, Ranges, merged, ranges_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import NOTHING, Selector, SelectorError, from_object
 
-Object: TypeAlias = dict[str, Any]
-
 PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
+"""Those that rules are written for; one that the schema gains is not among them."""
 ALL_PORTS: Final[Range] = (0, 65535)
 SELECTORS_MAX: Final = 1_000
 """Different peers by selector that the rules of one policy may name, in one direction."""

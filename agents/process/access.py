@@ -11,7 +11,7 @@ are cached for a while.
 """
 
 from contextlib import AsyncExitStack
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cryptography import x509
 from cryptography.x509.oid import NameOID
@@ -35,7 +35,8 @@ from kvstack.apimachinery.objects.request_info import Query, RequestInfo, reques
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.http.serving.request import Request
 
-Object: TypeAlias = dict[str, Any]
+if TYPE_CHECKING:
+    from kvstack.apimachinery.objects.json_object import Object
 
 CLIENTS: Final = "clients"
 """The name of the authorities of client certificates at a listener."""

@@ -11,18 +11,18 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from socket import gethostname
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from uuid import uuid4
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.timing import Clock
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 
-Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Callable[[], Awaitable[None]]
 
 WATCHDOG_S: Final = 20.0

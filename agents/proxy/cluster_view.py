@@ -8,13 +8,13 @@ What a change costs depends on the Service that it is about, and not on how many
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.proxy.choice import Here, Served, choose
 from kvstack.agents.proxy.endpoints import Endpoint, Endpoints, endpoints_of, merged, service_of
 from kvstack.agents.proxy.services import Family, PortName, ServicePort, ports_of
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Changes: TypeAlias = dict[PortName, Served | None]
 
 

@@ -9,13 +9,12 @@ Raises ConfigError with the field and what is wrong with it.
 from collections.abc import Mapping
 from copy import deepcopy
 from ipaddress import ip_network
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.apimachinery.objects.durations import DurationError, parse
 from kvstack.apimachinery.objects.durations import text as duration_text
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
-
-Object: TypeAlias = dict[str, Any]
 
 API_VERSION: Final = "kubeproxy.config.k8s.io/v1alpha1"
 KIND: Final = "KubeProxyConfiguration"

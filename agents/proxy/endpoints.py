@@ -8,14 +8,12 @@ with more endpoints times ports than ENDPOINTS_MAX is a ValueError.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.agents.proxy.services import FAMILIES, HEADLESS, Family, address_of
+from kvstack.agents.proxy.services import FAMILIES, Family, address_of
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import HEADLESS_LABEL, SERVICE_NAME_LABEL
 
-Object: TypeAlias = dict[str, Any]
-
-SERVICE_NAME: Final = "kubernetes.io/service-name"
-"""The label of a slice that names its Service."""
 ENDPOINTS_MAX: Final = 100_000
 """Of one slice, once for each of its ports; the API would allow 20 million."""
 _PORT_MAX: Final = 65_535
@@ -55,8 +53,8 @@ def service_of(slice_: Object, family: Family) -> str:
     """Return the Service of a slice as `namespace/name`; empty: it is none of a family."""
     meta = slice_["metadata"]
     labels = meta.get("labels") or {}
-    name = labels.get(SERVICE_NAME, "")
-    if not name or HEADLESS in labels or slice_.get("addressType") != FAMILIES[family]:
+    name = labels.get(SERVICE_NAME_LABEL, "")
+    if not name or HEADLESS_LABEL in labels or slice_.get("addressType") != FAMILIES[family]:
         return ""
     return f"{meta['namespace']}/{name}"
 

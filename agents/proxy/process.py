@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Final, NamedTuple, cast
 
 import yaml
 
@@ -31,14 +31,13 @@ from kvstack.agents.proxy.configuration import (
     without_effect,
 )
 from kvstack.agents.proxy.flags import FIELDS, TABLE, paths_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger
 from kvstack.component.process.command import Command, Work, level_of, run_command
 from kvstack.component.process.program import settle, stop_event
-
-Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack proxy"
 ABOUT: Final = "Leads traffic to the endpoints of Services. Flags are kube-proxy's."

@@ -11,7 +11,7 @@ true together; after a failure all is written, again and again, more slowly each
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.informer import Informer
@@ -22,12 +22,11 @@ from kvstack.agents.proxy.cluster_view import ClusterView
 from kvstack.agents.proxy.health import Health
 from kvstack.agents.proxy.health_checks import HealthChecks
 from kvstack.agents.proxy.services import Family, PortName
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import ZONE_LABEL
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.histograms import Histogram, exponential
 
-Object: TypeAlias = dict[str, Any]
-
-ZONE: Final = "topology.kubernetes.io/zone"
 _FULL_EVERY_S: Final = 3600.0
 _LARGE: Final = 2_000
 """From so many ports on, all is written only where it has to be: it takes long."""
@@ -267,7 +266,7 @@ class Proxier:
             and not meta.get("deletionTimestamp")
             and all(each.get("key") != _AUTOSCALER for each in taints)
         )
-        here = Here(self._options.node, (meta.get("labels") or {}).get(ZONE, ""))
+        here = Here(self._options.node, (meta.get("labels") or {}).get(ZONE_LABEL, ""))
         moved = [view.move_to(here) for view in self._views.values()]
         if any(moved):
             self._wake()

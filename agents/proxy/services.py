@@ -12,15 +12,14 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+
 Family: TypeAlias = Literal[4, 6]
 
 PROXY_NAME: Final = "service.kubernetes.io/service-proxy-name"
 """The label of a Service that another proxy serves."""
-HEADLESS: Final = "service.kubernetes.io/headless"
-"""The label of headless Services, and of their slices."""
 AFFINITY_S: Final = 10_800
 ELEMENTS_MAX: Final = 10_000
 """Addresses of one Service, times its ports; and ranges of sources."""
@@ -29,6 +28,7 @@ FAMILIES: Final[dict[Family, str]] = {4: "IPv4", 6: "IPv6"}
 _LOCAL: Final = "Local"
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,252}[a-z0-9])?")
 _PROTOCOLS: Final = frozenset(("TCP", "UDP", "SCTP"))
+"""Those that rules are written for; one that the schema gains is not among them."""
 _PORT_MAX: Final = 65_535
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import AsyncExitStack, suppress
 from random import SystemRandom
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
@@ -26,14 +26,14 @@ from kvstack.agents.proxy.node_addresses import has_loopback, node_port_ips
 from kvstack.agents.proxy.pages import HEALTHZ, METRICS, serve_pages
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
-from kvstack.agents.proxy.services import FAMILIES, HEADLESS, PROXY_NAME, Family, PortName
+from kvstack.agents.proxy.services import FAMILIES, PROXY_NAME, Family, PortName
 from kvstack.agents.proxy.userspace.backend import MODE as USERSPACE
 from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 from kvstack.agents.proxy.userspace.local_ranges import LocalRanges, remove_local_ranges
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import HEADLESS_LABEL
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 NODE_S: Final = 30.0
 """So long the node is waited for, before loopback is taken for its address."""
@@ -104,7 +104,7 @@ class Serving:
         backends = await asyncio.to_thread(self._backends, node)
         sources = Sources(
             self._follow(SERVICES, labels=f"!{PROXY_NAME}", fields="spec.clusterIP!=None"),
-            self._follow(ENDPOINT_SLICES, labels=f"!{HEADLESS}"),
+            self._follow(ENDPOINT_SLICES, labels=f"!{HEADLESS_LABEL}"),
             nodes,
             self._follow(SERVICE_CIDRS),
         )

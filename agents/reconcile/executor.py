@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
 from kvstack.agents.client.discovery import Discoverer
@@ -32,9 +32,8 @@ from kvstack.agents.reconcile.plan import (
     Update,
 )
 from kvstack.agents.reconcile.throttle import Throttle
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 _AT_ONCE_MAX: Final = 64
 

@@ -13,14 +13,13 @@ some others are looked at, in turn, and forgotten if they are seen.
 
 from collections.abc import Callable
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.reconcile.plan import Action, Create, Delete, Patch, Update
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _FORGOTTEN_S: Final = 300.0
 _LOOKED_AT: Final = 2

@@ -19,13 +19,12 @@ Objects from views are shared and never changed. Actions hold objects of their o
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from kvstack.agents.client.discovery import Discovery
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 # Actions.
 

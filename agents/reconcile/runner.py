@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
@@ -38,6 +38,7 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.agents.reconcile.skipped_looks import SkippedLooks
 from kvstack.agents.reconcile.store_view import StoreView
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from kvstack.agents.client.object_store import ObjectStore
     from kvstack.agents.client.resource_type import ResourceType
 
-Object: TypeAlias = dict[str, Any]
 
 _UNSEEN_S: Final = 0.5
 """A key whose writes are not seen is checked again after this, unless a change triggers it."""

@@ -1,12 +1,10 @@
 """The view of controllers: the stores of shared informers."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.resource_type import ResourceType
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class StoreView:

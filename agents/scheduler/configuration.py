@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.scheduler.arguments import ConfigurationError
 from kvstack.agents.scheduler.configuration_checks import check
@@ -14,9 +14,8 @@ from kvstack.agents.scheduler.profile import (
     profile_of,
 )
 from kvstack.apimachinery.objects import durations
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key
-
-Object: TypeAlias = dict[str, Any]
 
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
 KIND: Final = "KubeSchedulerConfiguration"

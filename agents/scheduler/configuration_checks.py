@@ -6,7 +6,7 @@ What arguments of a plugin may be, the plugin says.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.scheduler.arguments import (
     SHARE_MAX,
@@ -18,8 +18,7 @@ from kvstack.agents.scheduler.arguments import (
     invalid,
 )
 from kvstack.agents.scheduler.plugins.table import PLUGINS
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _PLUGIN_SET: Final[Shape] = {
     "enabled": [{"name": str, "weight": int}],

@@ -8,13 +8,12 @@ same. What is given has been checked already.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.scheduler.configuration import API_VERSION, KIND
 from kvstack.agents.scheduler.plugins.table import PLUGINS
 from kvstack.agents.scheduler.profile import DEFAULT_NAME, default_weight, plugins_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _POINTS: Final = (
     "bind",

@@ -11,14 +11,13 @@ of members are matched without regard to case, as Go's decoder does.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from kvstack.agents.scheduler.cycle import SCORE_MAX, Code, Reason
 from kvstack.agents.scheduler.handle import Candidate
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _EXTENDER_SCORE_MAX: Final = 10
 

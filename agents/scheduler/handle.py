@@ -7,14 +7,13 @@ Plugins have no clock, socket or task of their own. It is upstream's framework.H
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.scheduler.cycle import Code
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class PluginError(Exception):

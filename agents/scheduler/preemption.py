@@ -10,7 +10,7 @@ are spared. The node is taken that hurts least. Budgets are a preference, not a 
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.scheduler.cycle import Code, Reason
 from kvstack.agents.scheduler.diagnosis import count_texts, histogram
@@ -20,9 +20,9 @@ from kvstack.agents.scheduler.plugin import Plugin, Unplaced
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.overlay import Overlay
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
+from kvstack.apimachinery.objects.core.pod_status import condition_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 DISRUPTION: Final = "DisruptionTarget"
 BY_SCHEDULER: Final = "PreemptionByScheduler"
@@ -118,11 +118,11 @@ def _obstacle(pod: PodInfo, unplaced: Unplaced) -> str:
 
 
 def _is_preempted(pod: PodInfo) -> bool:
-    return any(
-        each["type"] == DISRUPTION
-        and each["status"] == "True"
-        and each.get("reason") == BY_SCHEDULER
-        for each in (pod.obj.get("status") or {}).get("conditions") or ()
+    condition = condition_of(pod.obj, DISRUPTION)
+    return (
+        condition is not None
+        and condition["status"] == "True"
+        and condition.get("reason") == BY_SCHEDULER
     )
 
 

@@ -14,8 +14,8 @@ from kvstack.agents.scheduler.plugin import Plugin
 from kvstack.agents.scheduler.plugins.table import PLUGINS
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Args: TypeAlias = Mapping[str, Any]
 TieBreak: TypeAlias = Literal["roundRobin", "heap"]
 

@@ -1,14 +1,12 @@
 """The pods that a spread constraint counts: those it selects, or those of services and owner."""
 
 from functools import lru_cache
-from typing import Any, TypeAlias
 
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
 from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import EQUALS, Requirement, Selector
-
-Object: TypeAlias = dict[str, Any]
 
 
 def own_selector(each: Object, pod: PodInfo) -> Selector:

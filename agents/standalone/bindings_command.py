@@ -53,7 +53,6 @@ _TYPE: Final = ResourceType(
 )
 REACHED_S: Final = 60.0
 _AGAIN_S: Final = 0.5
-_EXISTS: Final = 409
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -86,7 +85,7 @@ async def _create(api: Api, binding: dict[str, Any], deadline: float) -> str:
         try:
             await api.create(_TYPE, "", binding)
         except ApiError as error:
-            if error.code == _EXISTS:
+            if error.is_conflict:
                 return "exists"
             raise
         except UnreachableError:

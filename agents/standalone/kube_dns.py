@@ -10,28 +10,30 @@ and may then be changed. `KubeDns.decide` returns the next write; the rest does 
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, SERVICES
-from kvstack.agents.client.informer import Informer, Object
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.transport import UnreachableError
-from kvstack.agents.dns.services import SERVICE_LABEL
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL
 from kvstack.component.logger import Logger
+
+if TYPE_CHECKING:
+    from kvstack.agents.client.informer import Informer
 
 Network: TypeAlias = IPv4Network | IPv6Network
 
 NAMESPACE: Final = "kube-system"
 NAME: Final = "kube-dns"
-MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 MANAGER: Final = "dns.kvstack.io"
 _TENTH: Final = 10
 _RETRY_S: Final = 1.0
 _RETRY_S_MAX: Final = 30.0
-_NOT_FOUND, _EXISTS, _INVALID = 404, 409, 422
 
 
 class Endpoint(NamedTuple):
@@ -97,7 +99,7 @@ def piece(name: str, owner: Object, endpoint: Endpoint) -> Object:
         "metadata": {
             "name": name,
             "namespace": NAMESPACE,
-            "labels": {SERVICE_LABEL: NAME, MANAGED_BY: MANAGER},
+            "labels": {SERVICE_NAME_LABEL: NAME, SLICE_MANAGED_BY_LABEL: MANAGER},
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Service", "name": NAME, "uid": meta["uid"]}
             ],
@@ -138,7 +140,7 @@ def decide(
 
 
 def _is_ours(obj: Object) -> bool:
-    return (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == MANAGER
+    return (obj["metadata"].get("labels") or {}).get(SLICE_MANAGED_BY_LABEL) == MANAGER
 
 
 def _is_ready(obj: Object) -> bool:
@@ -200,7 +202,7 @@ class KubeDns:
 
     def _on_change(self, old: Object | None, new: Object | None) -> None:
         meta = (new or old or {})["metadata"]
-        label = (meta.get("labels") or {}).get(SERVICE_LABEL)
+        label = (meta.get("labels") or {}).get(SERVICE_NAME_LABEL)
         if meta["namespace"] == NAMESPACE and NAME in (meta["name"], label):
             self._is_due.set()
 
@@ -222,17 +224,17 @@ class KubeDns:
         try:
             await self._api.get(SERVICES, NAMESPACE, NAME)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
         else:
             return
         try:
             await self._api.create(SERVICES, NAMESPACE, service(self._ip))
         except ApiError as error:
-            if error.code == _INVALID:
+            if error.code == HTTPStatus.UNPROCESSABLE_ENTITY:
                 text = "the Service kube-dns does not exist: its address is unknown"
                 self._logger.warning(text, address=self._ip, reason=str(error))
-            elif error.code != _EXISTS:
+            elif not error.is_conflict:
                 raise
 
     async def _write(self) -> None:
@@ -241,7 +243,7 @@ class KubeDns:
         found = [
             each
             for each in slices.store.in_namespace(NAMESPACE)
-            if (each["metadata"].get("labels") or {}).get(SERVICE_LABEL) == NAME
+            if (each["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) == NAME
         ]
         owner = services.store.get(f"{NAMESPACE}/{NAME}")
         write = decide(self._name, owner, found, self._endpoint)
@@ -250,7 +252,7 @@ class KubeDns:
         try:
             await self._do(write)
         except ApiError as error:
-            if error.code not in (_NOT_FOUND, _EXISTS):  # the informers are behind
+            if not (error.is_not_found or error.is_conflict):  # the informers are behind
                 raise
 
     async def _do(self, write: Write) -> None:

@@ -10,7 +10,7 @@ who registers a server of their own for the group takes it over at once.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.informers import Informers
@@ -22,6 +22,7 @@ from kvstack.agents.metrics.history_api import HISTORY_GROUP, HistoryApi
 from kvstack.agents.metrics.readings import Reading
 from kvstack.agents.metrics.resource_api import GROUPS, ResourceApi
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.aggregation.in_process import ServedVersion
 from kvstack.apiserver.http.request_context import RequestContext
@@ -29,14 +30,12 @@ from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.webhooks.outbound import CLOSED, NODE
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 OwnNode: TypeAlias = Callable[[str], Awaitable[Reading] | None]
 """Reads a node of this process by its name; None: it is not one of them."""
 
 _API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 _GROUP_PRIORITY: Final = 100
 _VERSION_PRIORITY: Final = 100
-_EXISTS: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class LocalMetrics:
         try:
             await loopback.create(_API_SERVICES, {"metadata": {"name": name}, "spec": spec})
         except ApiError as error:
-            if error.code != _EXISTS:  # another server of the cluster was quicker
+            if not error.is_conflict:  # another server of the cluster was quicker
                 raise
 
     async def _read(self, node: Object) -> Reading:

@@ -12,17 +12,19 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from kvstack.apimachinery.objects.core.conditions import set_condition
+from kvstack.apimachinery.objects.core.conditions import find, set_condition
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
-from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Obj, Remote, remote_of
+from kvstack.apiserver.aggregation.remotes import API_SERVICES, AVAILABLE, Remote, remote_of
 from kvstack.apiserver.kinds.api_services import LOCAL, LOCAL_MESSAGE
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.view import Change
-from kvstack.apiserver.webhooks.services import SERVICE_NAME, SERVICES, SLICES, Services
+from kvstack.apiserver.webhooks.services import SERVICES, SLICES, Services
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
 from kvstack.component.metrics.labelled import LabelledCounter, by_labels
@@ -33,7 +35,6 @@ RETRY_S: Final = 1.0
 QUESTION_S: Final = 5.0
 QUESTIONS: Final = 5
 _BYTES_MAX: Final = 4 << 20
-_CONFLICTS: Final = frozenset((404, 409))
 
 
 class Finding(NamedTuple):
@@ -147,7 +148,7 @@ class AvailabilityKeeper:
     def _note_slices(self, changes: Sequence[Change]) -> None:
         for change in changes:
             metadata = (change.object or change.previous or {})["metadata"]
-            service = (metadata.get("labels") or {}).get(SERVICE_NAME, "")
+            service = (metadata.get("labels") or {}).get(SERVICE_NAME_LABEL, "")
             self._wake_users(metadata.get("namespace", ""), service)
 
     def _wake_users(self, namespace: str, service: str) -> None:
@@ -195,7 +196,7 @@ class AvailabilityKeeper:
         try:
             await self._write_condition(obj, finding)
         except (ApiError, StoreError) as error:
-            if not isinstance(error, ApiError) or error.code not in _CONFLICTS:
+            if not isinstance(error, ApiError) or not (error.is_not_found or error.is_conflict):
                 self._logger.warning(
                     "failed to write an APIService condition", name=name, error=str(error)
                 )
@@ -264,28 +265,26 @@ class AvailabilityKeeper:
             why = f"bad status from {url}: {code}"
         return f"failing or missing response from {url}: {why}"
 
-    async def _write_condition(self, obj: Obj, finding: Finding) -> None:
+    async def _write_condition(self, obj: Object, finding: Finding) -> None:
         if _is_reported(obj, finding):
             return
-        condition: Obj = {
+        condition: Object = {
             "type": AVAILABLE,
             **finding.condition,
             "lastTransitionTime": now_text(self._registry.clock),
         }
-        new: Obj = json_text.copied(obj)
+        new: Object = json_text.copied(obj)
         status = new.setdefault("status", {})
         status["conditions"] = set_condition(status.get("conditions"), condition)
         await self._registry.live.replace(API_SERVICES, new, "status")
 
 
-def _is_reported(obj: Obj, finding: Finding) -> bool:
+def _is_reported(obj: Object, finding: Finding) -> bool:
     """Return whether the condition of an APIService already says so."""
-    for each in (obj.get("status") or {}).get("conditions") or ():
-        if each["type"] == AVAILABLE:
-            return all(each.get(name) == value for name, value in finding.condition.items())
-    return False
+    known = find((obj.get("status") or {}).get("conditions"), AVAILABLE)
+    return known is not None and finding.condition.items() <= known.items()
 
 
-def _has_address(found: Obj, port_name: str) -> bool:
+def _has_address(found: Object, port_name: str) -> bool:
     has_port = any((each.get("name") or "") == port_name for each in found.get("ports") or ())
     return has_port and any(each.get("addresses") for each in found.get("endpoints") or ())

@@ -13,11 +13,12 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from operator import is_
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.discovery import CURRENT, STALE, RemoteVersion
 from kvstack.apiserver.aggregation.backend import BackendError, Backends
 from kvstack.apiserver.aggregation.openapi_v2 import Document, part_of
@@ -31,8 +32,6 @@ _AGGREGATED: Final = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDis
 _ACCEPT: Final = [("Accept", f"{_AGGREGATED},application/json")]
 _JSON: Final = [("Accept", "application/json")]
 
-Obj = dict[str, Any]
-
 
 class RemoteDiscovery:
     """The documents of all of them."""
@@ -41,7 +40,7 @@ class RemoteDiscovery:
         self._remotes: Final = remotes
         self._backends: Final = backends
         self._logger: Final = logger
-        self._resources: dict[str, list[Obj]] = {}
+        self._resources: dict[str, list[Object]] = {}
         self._openapi: dict[str, dict[str, str]] = {}
         self._openapi_v2: dict[str, _PartV2] = {}
         self._fresh: set[str] = set()
@@ -136,7 +135,7 @@ class RemoteDiscovery:
             return False
         return True
 
-    async def _find_resources(self, remote: Remote) -> list[Obj]:
+    async def _find_resources(self, remote: Remote) -> list[Object]:
         code, type_, body = await self._backends.get(remote, "/apis", _ACCEPT, _BYTES_MAX)
         if code == 200 and "apidiscovery.k8s.io" in type_:
             for group in orjson.loads(body)["items"]:
@@ -181,9 +180,9 @@ class _PartV2(NamedTuple):
     part: Document
 
 
-def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
+def as_aggregated(resources: Iterable[Object]) -> list[Object]:
     """Return the resources of an APIResourceList in the form of aggregated discovery."""
-    by_name: dict[str, Obj] = {}
+    by_name: dict[str, Object] = {}
     for resource in resources:
         name, _, below = resource["name"].partition("/")
         kind = {
@@ -200,7 +199,7 @@ def as_aggregated(resources: Iterable[Obj]) -> list[Obj]:
             }
             parent.setdefault("subresources", []).append(entry)
             continue
-        aggregated: Obj = {
+        aggregated: Object = {
             "resource": name,
             "responseKind": kind,
             "scope": "Namespaced" if resource.get("namespaced") else "Cluster",

@@ -10,10 +10,11 @@ of its group has one with a Service: an installed server takes the whole group o
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.discovery import CURRENT, RemoteVersion
 from kvstack.apimachinery.schema.openapi.protobuf import encode_v3
 from kvstack.apiserver.aggregation.openapi_v2 import Document
@@ -26,8 +27,6 @@ from kvstack.component.http.serving.request import Request
 _PROTOBUF: Final = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"
 _PROTOBUF_MARK: Final = "proto-openapi.spec.v3"
 
-Obj = dict[str, Any]
-
 
 class ServedVersion(NamedTuple):
     """A group and version of an agent."""
@@ -36,7 +35,7 @@ class ServedVersion(NamedTuple):
     version: str
     group_priority: int
     version_priority: int
-    resources: Sequence[Obj]
+    resources: Sequence[Object]
     """Resources in the form of aggregated discovery."""
     openapi_v3: Document
     openapi_v2: Document

@@ -6,16 +6,16 @@ remotes.at("/apis/metrics.k8s.io/v1beta1/nodes")   → Remote, or None
 
 from base64 import b64decode
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.interfaces import Change, ObjectView
 
 API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 AVAILABLE: Final = "Available"
 _PORT: Final = 443
-
-Obj = dict[str, Any]
 
 
 class Remote(NamedTuple):
@@ -94,13 +94,12 @@ class Remotes:
             changed()
 
 
-def remote_of(obj: Obj) -> Remote | None:
+def remote_of(obj: Object) -> Remote | None:
     """Return the server of an APIService; None: it is local."""
     spec = obj["spec"]
     service = spec.get("service")
     if service is None:
         return None
-    conditions = (obj.get("status") or {}).get("conditions") or ()
     return Remote(
         obj["metadata"]["name"],
         spec.get("group", ""),
@@ -110,7 +109,7 @@ def remote_of(obj: Obj) -> Remote | None:
         service.get("port") or _PORT,
         b64decode(spec.get("caBundle") or ""),
         bool(spec.get("insecureSkipTLSVerify")),
-        any(each["type"] == AVAILABLE and each["status"] == "True" for each in conditions),
+        is_true((obj.get("status") or {}).get("conditions"), AVAILABLE),
         spec.get("groupPriorityMinimum", 0),
         spec.get("versionPriority", 0),
     )

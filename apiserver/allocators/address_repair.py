@@ -17,24 +17,25 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kvstack.apimachinery.objects.addresses import format_ip, parse_ip
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.well_known import IP_ADDRESS_MANAGED_BY_LABEL
 from kvstack.apiserver.allocators.cluster_ips import (
     FAMILY_LABEL,
-    MANAGED_BY_LABEL,
     MANAGER,
     AddressRange,
     contains,
     family_of,
     ip_address_object,
 )
-from kvstack.apiserver.allocators.findings import Finding, Obj
+from kvstack.apiserver.allocators.findings import Finding
 
 GRACE_SECONDS: Final = 60
 """How long the Service of a new IPAddress may take."""
 UNDO_SECONDS: Final = 5
 """How long an IPAddress that is newer than its Service may exist without belonging to it."""
 
-FindService = Callable[[str, str], Obj | None]
+FindService = Callable[[str, str], Object | None]
 """(namespace, name): returns the Service, None if it does not exist."""
 
 
@@ -45,16 +46,16 @@ class Repair:
     findings: list[Finding] = field(default_factory=list)
     deleted: list[str] = field(default_factory=list)
     """Names of IPAddresses to delete."""
-    created: list[Obj] = field(default_factory=list)
+    created: list[Object] = field(default_factory=list)
     """IPAddresses to create."""
     retry_seconds: float = 0
     """When to check again, if it is too early to decide; 0: never."""
 
 
 def repair_service(
-    service: Obj,
+    service: Object,
     ranges: Iterable[AddressRange],
-    find_address: Callable[[str], Obj | None],
+    find_address: Callable[[str], Object | None],
     find_service: FindService,
 ) -> Repair:
     """Return the repair of a Service's IPAddresses."""
@@ -81,9 +82,9 @@ def repair_service(
 
 def _repair_cluster_ip(
     repair: Repair,
-    service: Obj,
+    service: Object,
     address: str,
-    claim: Obj | None,
+    claim: Object | None,
     find_service: FindService,
 ) -> None:
     metadata = service["metadata"]
@@ -107,18 +108,20 @@ def _repair_cluster_ip(
         _tell(repair, service, "ClusterIPAlreadyAllocated", message)
     labels = claim["metadata"].get("labels") or {}
     wanted = ip_claim["metadata"]["labels"]
-    has_labels = all(labels.get(name) == wanted[name] for name in (FAMILY_LABEL, MANAGED_BY_LABEL))
+    has_labels = all(
+        labels.get(name) == wanted[name] for name in (FAMILY_LABEL, IP_ADDRESS_MANAGED_BY_LABEL)
+    )
     if other is None or not has_labels:
         repair.deleted.append(address)
         repair.created.append(ip_claim)
 
 
-def repair_address(claim: Obj, find_service: FindService, now: float) -> Repair:
+def repair_address(claim: Object, find_service: FindService, now: float) -> Repair:
     """Return the repair of an IPAddress; now: seconds since 1970."""
     repair = Repair()
     metadata = claim["metadata"]
     name = metadata["name"]
-    if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != MANAGER:
+    if (metadata.get("labels") or {}).get(IP_ADDRESS_MANAGED_BY_LABEL) != MANAGER:
         return repair
     parent = _parent(claim)
     if not _is_of_service(parent):
@@ -157,7 +160,7 @@ _PARENT_FIELDS: Final = (
 )
 
 
-def _parent(claim: Obj) -> dict[str, str]:
+def _parent(claim: Object) -> dict[str, str]:
     return (claim.get("spec") or {}).get("parentRef") or {}
 
 
@@ -165,7 +168,7 @@ def _is_of_service(parent: dict[str, str]) -> bool:
     return not parent.get("group") and parent.get("resource") == "services"
 
 
-def _service_of(claim: Obj, service: Obj, find_service: FindService) -> Obj | None:
+def _service_of(claim: Object, service: Object, find_service: FindService) -> Object | None:
     """Return the Service of the IPAddress, None if it does not exist; likely the given one."""
     parent, metadata = _parent(claim), service["metadata"]
     if not _is_of_service(parent):
@@ -178,16 +181,16 @@ def _service_of(claim: Obj, service: Obj, find_service: FindService) -> Obj | No
     )
 
 
-def _cluster_ips(service: Obj) -> list[str]:
+def _cluster_ips(service: Object) -> list[str]:
     """Return the cluster IPs of a Service."""
     return (service.get("spec") or {}).get("clusterIPs") or []
 
 
-def _is_external(service: Obj) -> bool:
+def _is_external(service: Object) -> bool:
     return bool((service.get("spec") or {}).get("type") == "ExternalName")
 
 
-def _created(obj: Obj) -> int:
+def _created(obj: Object) -> int:
     return parse_time(obj["metadata"]["creationTimestamp"]).seconds
 
 
@@ -195,10 +198,10 @@ def _ip_text(address: str, space: str = " ") -> str:
     return f"Cluster IP [{family_of(address)}]:{space}{address}"
 
 
-def _tell(repair: Repair, service: Obj, reason: str, message: str) -> None:
+def _tell(repair: Repair, service: Object, reason: str, message: str) -> None:
     repair.findings.append(Finding(service, reason, "ClusterIPAllocation", message))
 
 
-def _clean_up(repair: Repair, claim: Obj, reason: str, message: str) -> None:
+def _clean_up(repair: Repair, claim: Object, reason: str, message: str) -> None:
     repair.findings.append(Finding(claim, reason, "IPAddressAllocation", message))
     repair.deleted.append(claim["metadata"]["name"])

@@ -11,6 +11,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from ipaddress import IPv4Network, ip_address, ip_network
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.well_known import IP_ADDRESS_MANAGED_BY_LABEL
 from kvstack.apiserver.allocators.bands import RandomBelow, band, candidates
 
 IPV4: Final = "IPv4"
@@ -22,7 +24,6 @@ MISMATCHED: Final = "the provided network does not match the current range"
 NOT_READY: Final = "allocator not ready"
 
 FAMILY_LABEL: Final = "ipaddress.kubernetes.io/ip-family"
-MANAGED_BY_LABEL: Final = "ipaddress.kubernetes.io/managed-by"
 MANAGER: Final = "ipallocator.k8s.io"
 
 
@@ -127,7 +128,7 @@ def ip_address_object(address: str, namespace: str, service: str) -> dict[str, A
         "apiVersion": "networking.k8s.io/v1",
         "metadata": {
             "name": address,
-            "labels": {FAMILY_LABEL: family_of(address), MANAGED_BY_LABEL: MANAGER},
+            "labels": {FAMILY_LABEL: family_of(address), IP_ADDRESS_MANAGED_BY_LABEL: MANAGER},
         },
         "spec": {
             "parentRef": {"resource": "services", "namespace": namespace, "name": service},
@@ -157,7 +158,5 @@ def _ipv6_text(number: int) -> str:
 def _is_ready(service_cidr: Mapping[str, Any]) -> bool:
     if service_cidr.get("metadata", {}).get("deletionTimestamp"):
         return False
-    for each in service_cidr.get("status", {}).get("conditions", ()):
-        if each.get("type") == "Ready":
-            return bool(each.get("status") == "True")
-    return True
+    ready = find(service_cidr.get("status", {}).get("conditions"), "Ready")
+    return ready is None or ready.get("status") == "True"

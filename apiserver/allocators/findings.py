@@ -1,15 +1,14 @@
 """Findings of a repair: Warning events to write."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
-Obj: TypeAlias = dict[str, Any]
-"""A JSON object."""
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class Finding(NamedTuple):
     """One Warning event to be written."""
 
-    about: Obj
+    about: Object
     """The Service or IPAddress that the event regards."""
     reason: str
     action: str

@@ -13,7 +13,8 @@ unchanged.
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from kvstack.apiserver.allocators.findings import Finding, Obj
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apiserver.allocators.findings import Finding
 from kvstack.apiserver.allocators.node_ports import bitmap, ports_of
 from kvstack.component.net.port_range import PortRange
 
@@ -32,7 +33,7 @@ class PortRepair:
         self._leaks: dict[int, int] = {}
         """The number of rounds that saw each leaked port."""
 
-    def round(self, stored: int, services: Iterable[Obj]) -> tuple[int, list[Finding]]:
+    def round(self, stored: int, services: Iterable[Object]) -> tuple[int, list[Finding]]:
         """Return the bitmap to store instead of `stored`, and the findings."""
         rebuilt, unseen = 0, stored
         findings: list[Finding] = []
@@ -55,7 +56,7 @@ class PortRepair:
         return rebuilt | bitmap(self._range, kept), findings
 
 
-def node_ports_of(service: Obj) -> Iterator[int]:
+def node_ports_of(service: Object) -> Iterator[int]:
     """Yield the node ports of a Service, the health check's last.
 
     A port that two protocols share is one claim; a duplicate within a protocol is two.
@@ -75,5 +76,5 @@ def node_ports_of(service: Obj) -> Iterator[int]:
         yield health_check
 
 
-def _finding(service: Obj, reason: str, port: int, problem: str) -> Finding:
+def _finding(service: Object, reason: str, port: int, problem: str) -> Finding:
     return Finding(service, reason, "PortAllocation", f"Port {port} {problem}")

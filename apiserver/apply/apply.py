@@ -13,6 +13,7 @@ same value, and without defaults.
 
 from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import bad_request, unknown
 from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apiserver.apply.comparison import is_same
@@ -36,7 +37,7 @@ from kvstack.apiserver.apply.managed_fields import (
 from kvstack.apiserver.apply.merging import merge
 from kvstack.apiserver.apply.ownership import fields_of
 from kvstack.apiserver.apply.pruning import prune
-from kvstack.apiserver.apply.structure import ItemError, Obj
+from kvstack.apiserver.apply.structure import ItemError
 from kvstack.apiserver.apply.update import (
     STRIPPED,
     Changes,
@@ -52,13 +53,13 @@ BEFORE_FIRST_APPLY: Final = "before-first-apply"
 @keeps(1, 2)
 def on_apply(
     endpoint: Endpoint,
-    live: Obj | None,
-    config: Obj,
+    live: Object | None,
+    config: Object,
     manager: str,
     now: str,
     *,
     force: bool = False,
-) -> Obj:
+) -> Object:
     """Return the result of an apply to the live object (None: there is none), with managedFields.
 
     config: the patch, plain JSON; now: RFC 3339 in seconds, UTC. Neither object is changed, and the
@@ -82,14 +83,14 @@ def on_apply(
 
 def _applied(
     endpoint: Endpoint,
-    live: Obj,
-    config: Obj,
+    live: Object,
+    config: Object,
     managers: Managers,
     name: str,
     now: str,
     *,
     force: bool,
-) -> Obj:
+) -> Object:
     writer = applier(name, endpoint.subresource)
     before = Versions(endpoint, live)
     managers = fit_managers(before, managers)
@@ -115,7 +116,7 @@ def _applied(
     return _with_managers(merged, {key: each for key, each in managers.items() if each.fields})
 
 
-def _refused(endpoint: Endpoint, live: Obj, conflicts: Conflicts, name: str) -> Conflicts:
+def _refused(endpoint: Endpoint, live: Object, conflicts: Conflicts, name: str) -> Conflicts:
     """Return the conflicts, for `kubectl` without those with its own client-side apply."""
     if not conflicts or name != MANAGER:
         return conflicts
@@ -126,7 +127,7 @@ def _refused(endpoint: Endpoint, live: Obj, conflicts: Conflicts, name: str) -> 
     return {manager: fields for manager, fields in rest.items() if fields}
 
 
-def _decoded(live: Obj) -> Managers:
+def _decoded(live: Object) -> Managers:
     meta = live.get("metadata") or {}
     entries = meta.get("managedFields") or []
     try:
@@ -135,7 +136,7 @@ def _decoded(live: Obj) -> Managers:
         raise unknown(f"failed to decode managed fields: {error}") from error
 
 
-def _check_type(endpoint: Endpoint, config: Obj) -> None:
+def _check_type(endpoint: Endpoint, config: Object) -> None:
     """Refuse a configuration of another kind or version, and one with managedFields."""
     api_version, kind = _text(config, "apiVersion"), _text(config, "kind")
     if (api_version, kind) != (endpoint.api_version, endpoint.kind):
@@ -146,7 +147,7 @@ def _check_type(endpoint: Endpoint, config: Obj) -> None:
 
 
 def _check_content(
-    endpoint: Endpoint, obj: Obj, role: str, *, allows_duplicates: bool = False
+    endpoint: Endpoint, obj: Object, role: str, *, allows_duplicates: bool = False
 ) -> None:
     """Refuse an object that does not fit its type; role: `patch` or `live`."""
     type_errors = mismatches(obj, endpoint.type, allows_duplicates=allows_duplicates)
@@ -160,7 +161,7 @@ def _check_content(
         )
 
 
-def _text(obj: Obj, name: str) -> str:
+def _text(obj: Object, name: str) -> str:
     value = obj.get(name)
     return value if isinstance(value, str) else ""
 
@@ -172,7 +173,7 @@ def _kind_text(api_version: str, kind: str) -> str:
     return f"{api_version if '/' in api_version else f'/{api_version}'}, Kind={kind}"
 
 
-def _with_managers(obj: Obj, managers: Managers) -> Obj:
+def _with_managers(obj: Object, managers: Managers) -> Object:
     meta = dict(obj.get("metadata") or {})
     meta.pop("managedFields", None)
     if managers:

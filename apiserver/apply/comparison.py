@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.everything import everything_of, items_by_element
 from kvstack.apiserver.apply.field_set import SELF, FieldSet, sort_level
@@ -23,7 +24,6 @@ from kvstack.apiserver.apply.path import FIELD
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
     Json,
-    Obj,
     is_associative,
     is_granular,
     is_untyped,
@@ -92,7 +92,7 @@ class _Comparing:
     def __init__(self, *, is_strict: bool) -> None:
         self._is_strict = is_strict
 
-    def members(self, live: Obj, new: Obj, type_: Type, into: Comparison) -> None:
+    def members(self, live: Object, new: Object, type_: Type, into: Comparison) -> None:
         """Compare two maps, one of which has members."""
         is_strict = self._is_strict
         for name, value in new.items():

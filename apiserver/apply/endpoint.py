@@ -16,15 +16,22 @@ update then keeps the entries unchanged, an apply fails. Without it there is no 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apimachinery.schema.zeros import zero
 from kvstack.apiserver.apply.comparison import is_same, reaches_untyped
 from kvstack.apiserver.apply.everything import Everything, created_of
-from kvstack.apiserver.apply.field_set import FieldSet, of_paths, recursive_difference
+from kvstack.apiserver.apply.field_set import (
+    ANY,
+    FieldSet,
+    matching,
+    of_paths,
+    pattern_of,
+    recursive_difference,
+)
 from kvstack.apiserver.apply.path import FIELD
-from kvstack.apiserver.apply.structure import Obj
 
-Convert: TypeAlias = Callable[[Obj, str], tuple[Obj, Type] | None]
+Convert: TypeAlias = Callable[[Object, str], tuple[Object, Type] | None]
 
 
 class ConversionError(Exception):
@@ -34,7 +41,7 @@ class ConversionError(Exception):
 class Versioned(NamedTuple):
     """An object, its type, and the version of both."""
 
-    obj: Obj
+    obj: Object
     type: Type
     api_version: str
 
@@ -43,6 +50,7 @@ class Endpoint:
     """A resource or subresource at one version."""
 
     __slots__ = (
+        "_only",
         "_reset",
         "api_version",
         "checks_versions",
@@ -63,11 +71,13 @@ class Endpoint:
         *,
         subresource: str = "",
         reset_fields: Sequence[tuple[str, ...]] = (),
+        owned_fields: Sequence[tuple[str, ...]] = (),
         convert: Convert | None = None,
         checks_versions: bool = False,
     ) -> None:
         """type_: of the objects written here; a Scale for `scale`.
 
+        reset_fields, owned_fields: as a Strategy has them.
         checks_versions: whether an object may not fit its type at another version.
         """
         self.checks_versions: Final = checks_versions
@@ -78,17 +88,20 @@ class Endpoint:
         self.convert: Final = convert
         self.is_strict: Final = reaches_untyped(type_)
         """Whether objects may hold schemaless content."""
-        self.zero: Final[Obj] = zero(type_)()
+        self.zero: Final[Object] = zero(type_)()
         """An object with only the fields that are always written."""
         self.created: Final[Everything] = created_of(type_, self.zero, is_same)
         """Finds the fields of a new object beyond `zero`; raises ItemError."""
         self._reset: Final = of_paths(*(_elements(each) for each in reset_fields))
+        self._only: Final = pattern_of(*(_elements(each) for each in owned_fields))
 
     def owned(self, fields: FieldSet) -> FieldSet:
         """Return the part of a set that a write here may own."""
+        if self._only:
+            fields = matching(fields, self._only)
         return recursive_difference(fields, self._reset) if self._reset else fields
 
-    def versioned(self, obj: Obj) -> Versioned:
+    def versioned(self, obj: Object) -> Versioned:
         """Return an object of this endpoint's version, with its type."""
         return Versioned(obj, self.type, self.api_version)
 
@@ -104,7 +117,7 @@ class Endpoint:
 
 
 def _elements(path: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple([FIELD + name for name in path])
+    return tuple([name if name == ANY else FIELD + name for name in path])
 
 
 class Versions:
@@ -112,7 +125,7 @@ class Versions:
 
     __slots__ = ("_endpoint", "_found", "_own")
 
-    def __init__(self, endpoint: Endpoint, obj: Obj) -> None:
+    def __init__(self, endpoint: Endpoint, obj: Object) -> None:
         """obj: at the version of the endpoint."""
         self._endpoint = endpoint
         self._own = endpoint.versioned(obj)

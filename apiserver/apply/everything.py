@@ -10,13 +10,14 @@ took longer than the traversal. Each level is in the order of `path.in_order`.
 from collections.abc import Callable
 from typing import Final, cast
 
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.schema.recurring import RECURRING, RecentResults, key_of
 from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.field_set import SELF, FieldSet
 from kvstack.apiserver.apply.path import FIELD, in_order, keys_element, name_element
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
     Json,
-    Obj,
     is_associative,
     is_granular,
     item_element,
@@ -78,7 +79,7 @@ def items_by_element(values: list[Json], type_: Type) -> dict[str, list[Json]]:
     return items
 
 
-def created_of(type_: Type, zero: Obj, is_same: Callable[[Json, Json], bool]) -> Everything:
+def created_of(type_: Type, zero: Object, is_same: Callable[[Json, Json], bool]) -> Everything:
     """Return the function that computes what a create sets: the difference from an empty object.
 
     zero: the fields that are always written, with their values. The function raises ItemError.
@@ -113,6 +114,8 @@ def _created_member(
     inner: Everything | None = None
     if is_granular(type_) and (zero is None or isinstance(zero, dict)):
         inner = created_of(type_, zero or {}, is_same)
+        if type_.name in RECURRING:
+            inner = _recurring(inner)
 
     def walk(value: Json) -> FieldSet | None:
         if zero == value and is_same(zero, value):
@@ -126,6 +129,21 @@ def _created_member(
         return {}
 
     return walk
+
+
+def _recurring(walk: Everything) -> Everything:
+    """Return the function that keeps recent levels; sets share their parts anyway."""
+    levels = RecentResults[FieldSet]()
+
+    def recall(value: Json) -> FieldSet:
+        key = key_of(value)
+        level = levels.get(key)
+        if level is None:
+            level = walk(value)
+            levels.put(key, level)
+        return level
+
+    return recall
 
 
 def _of_leaf(_value: Json) -> FieldSet:

@@ -24,6 +24,8 @@ FieldSet: TypeAlias = dict[str, "FieldSet"]
 
 SELF: Final = "."
 """Marks that the field of a level is itself a member."""
+ANY: Final = "*"
+"""Stands in a pattern for each item of a list."""
 
 
 class FieldsError(ValueError):
@@ -120,6 +122,32 @@ def difference(fields: FieldSet, others: FieldSet) -> FieldSet:
 def recursive_difference(fields: FieldSet, others: FieldSet) -> FieldSet:
     """Return the members that are neither members of the other set nor below one."""
     return _without(fields, others, takes_below=True)
+
+
+def pattern_of(*paths: Path) -> FieldSet:
+    """Return what `matching` takes, of paths that have ANY for the items of a list."""
+    pattern: FieldSet = {}
+    for path in paths:
+        level = pattern
+        for element in path:
+            level = level.setdefault(element, {})
+    return pattern
+
+
+def matching(fields: FieldSet, pattern: FieldSet) -> FieldSet:
+    """Return the members on the way to the paths of a pattern, at them, and below them."""
+    if not pattern:
+        return fields
+    kept: FieldSet = {}
+    for element, node in fields.items():
+        below = pattern.get(element, pattern.get(ANY))
+        if element == SELF:
+            kept[element] = node
+        elif below is not None:
+            part = _as_node(matching(node, below)) if node else node
+            if part is not None:
+                kept[element] = part
+    return kept
 
 
 def sort_level(level: FieldSet) -> FieldSet:

@@ -14,12 +14,12 @@ its first level.
 
 from collections.abc import Iterator
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.everything import items_by_element
 from kvstack.apiserver.apply.structure import (
     UNKNOWN,
     Json,
-    Obj,
     is_associative,
     is_granular,
     item_element,
@@ -28,7 +28,7 @@ from kvstack.apiserver.apply.structure import (
 )
 
 
-def merge(live: Obj, config: Obj, type_: Type) -> Obj:
+def merge(live: Object, config: Object, type_: Type) -> Object:
     """Return the configuration merged into a live value of a granular type.
 
     The configuration must not have duplicate items. Raises ItemError.

@@ -9,6 +9,7 @@ null, or a member that no struct declares; and of an empty associative list it o
 
 from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.field_set import SELF, FieldSet, sort_level
 from kvstack.apiserver.apply.path import FIELD
@@ -16,7 +17,6 @@ from kvstack.apiserver.apply.structure import (
     UNKNOWN,
     ItemError,
     Json,
-    Obj,
     is_associative,
     is_granular,
     is_untyped,
@@ -33,7 +33,7 @@ _UNKNOWN_ITEM: Final = "?"
 """Represents an item without its keys: the list is not empty, but nothing is owned."""
 
 
-def fields_of(value: Obj, type_: Type) -> FieldSet:
+def fields_of(value: Object, type_: Type) -> FieldSet:
     """Return the set of the fields of a configuration."""
     owned: FieldSet = {}
     for name, member in value.items():

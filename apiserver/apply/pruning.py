@@ -8,6 +8,7 @@ one stays. The last applied set may be of another version than the current apply
 converted in both directions.
 """
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apply.endpoint import Endpoint, Versioned
 from kvstack.apiserver.apply.field_set import (
     FieldSet,
@@ -19,10 +20,11 @@ from kvstack.apiserver.apply.field_set import (
 from kvstack.apiserver.apply.managed_fields import Managed, Managers
 from kvstack.apiserver.apply.ownership import fields_of, with_named_fields
 from kvstack.apiserver.apply.removal import remove
-from kvstack.apiserver.apply.structure import Obj
 
 
-def prune(endpoint: Endpoint, merged: Obj, managers: Managers, last: Managed, now: FieldSet) -> Obj:
+def prune(
+    endpoint: Endpoint, merged: Object, managers: Managers, last: Managed, now: FieldSet
+) -> Object:
     """Return the merged object without what the applier no longer applies.
 
     managers: all of them, the applier with its current set; last: its previous set; now: its

@@ -4,6 +4,7 @@ A map or list that loses its last member becomes null, and so does an atomic one
 descendant. Items without their keys stay. Unchanged parts are shared with the result.
 """
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.field_set import SELF, FieldSet
 from kvstack.apiserver.apply.path import FIELD
@@ -11,7 +12,6 @@ from kvstack.apiserver.apply.structure import (
     UNKNOWN,
     ItemError,
     Json,
-    Obj,
     is_associative,
     is_granular,
     item_element,
@@ -20,11 +20,11 @@ from kvstack.apiserver.apply.structure import (
 )
 
 
-def remove(value: Obj, fields: FieldSet, type_: Type) -> Obj | None:
+def remove(value: Object, fields: FieldSet, type_: Type) -> Object | None:
     """Return a map without the members of a set; None: nothing is left."""
     if not fields:
         return value
-    rest: Obj = {}
+    rest: Object = {}
     for name, member in value.items():
         node = fields.get(FIELD + name)
         if node is None:
@@ -34,9 +34,9 @@ def remove(value: Obj, fields: FieldSet, type_: Type) -> Obj | None:
     return rest or None
 
 
-def extract(value: Obj, fields: FieldSet, type_: Type) -> Obj:
+def extract(value: Object, fields: FieldSet, type_: Type) -> Object:
     """Return a map with only the members of a set, and their ancestors."""
-    kept: Obj = {}
+    kept: Object = {}
     for name, member in value.items():
         node = fields.get(FIELD + name)
         if node is not None:

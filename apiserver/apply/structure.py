@@ -24,8 +24,6 @@ _RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 Json: TypeAlias = Any
 """A JSON value."""
 
-Obj = dict[str, Any]
-"""A JSON object."""
 
 UNKNOWN: Final = Type(Shape.RAW)
 """The type of schemaless content."""

@@ -12,6 +12,7 @@ to.
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apiserver.apply.comparison import compare
 from kvstack.apiserver.apply.conflict import Conflicts
@@ -36,7 +37,7 @@ from kvstack.apiserver.apply.managed_fields import (
     updater,
 )
 from kvstack.apiserver.apply.ownership import fit_set
-from kvstack.apiserver.apply.structure import ItemError, Obj
+from kvstack.apiserver.apply.structure import ItemError
 from kvstack.apiserver.apply.validation import mismatches, summary
 
 STRIPPED: Final = of_paths(
@@ -112,7 +113,7 @@ def _check_fit(versioned: Versioned, what: str) -> None:
         raise ConversionError(f"failed to convert {what} object: {summary(found)}")
 
 
-def on_create(endpoint: Endpoint, new: Obj, manager: str, now: str) -> None:
+def on_create(endpoint: Endpoint, new: Object, manager: str, now: str) -> None:
     """Set managedFields of an object that is to be created.
 
     manager: the client's name for itself, or `name_from_user_agent`; now: RFC 3339 in seconds, UTC.
@@ -121,7 +122,7 @@ def on_create(endpoint: Endpoint, new: Obj, manager: str, now: str) -> None:
 
 
 @keeps(1)
-def on_update(endpoint: Endpoint, live: Obj, new: Obj, manager: str, now: str) -> None:
+def on_update(endpoint: Endpoint, live: Object, new: Object, manager: str, now: str) -> None:
     """Set managedFields of an object that is to replace a live one; both decoded, at one version.
 
     `live` is not changed, but its entries may be shared. Errors never fail the write: the entries
@@ -131,7 +132,7 @@ def on_update(endpoint: Endpoint, live: Obj, new: Obj, manager: str, now: str) -
 
 
 def record_update(
-    endpoint: Endpoint, live: Obj, new: Obj, managers: Managers, name: str, now: str
+    endpoint: Endpoint, live: Object, new: Object, managers: Managers, name: str, now: str
 ) -> Managers:
     """Return the managers after a change of an object by an updater.
 
@@ -188,10 +189,10 @@ def shift_managers(changes: Changes, managers: Managers, writer: Manager | None 
     return Shift(after, conflicts)
 
 
-def _set_entries(endpoint: Endpoint, live: Obj | None, new: Obj, name: str, now: str) -> None:
+def _set_entries(endpoint: Endpoint, live: Object | None, new: Object, name: str, now: str) -> None:
     meta = new.setdefault("metadata", {})
     given: list[Entry] | None = meta.pop("managedFields", None)
-    live_meta: Obj = {} if live is None else live.get("metadata") or {}
+    live_meta: Object = {} if live is None else live.get("metadata") or {}
     old: list[Entry] | None = live_meta.get("managedFields")
     managers = _managers(endpoint, given, old)
     if not managers and live_meta.get("uid"):
@@ -209,7 +210,7 @@ def _set_entries(endpoint: Endpoint, live: Obj | None, new: Obj, name: str, now:
         meta["managedFields"] = entries
 
 
-def _first(endpoint: Endpoint, new: Obj, name: str, now: str) -> Managers:
+def _first(endpoint: Endpoint, new: Object, name: str, now: str) -> Managers:
     """Return the managers of an object without any; raises ItemError."""
     taken = difference(endpoint.owned(endpoint.created(new)), STRIPPED)
     writer = updater(name, endpoint.api_version, endpoint.subresource)

@@ -11,6 +11,7 @@ from the parsed object; the protobuf of a record is cached with it.
 from collections.abc import Iterator
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text, yaml_text
 from kvstack.apimachinery.schema.load import built_in_types
 from kvstack.apimachinery.schema.protobuf.codec import encode, to_protobuf
@@ -26,7 +27,7 @@ from kvstack.apiserver.http.negotiation import (
     Representation,
 )
 from kvstack.apiserver.registry.reads import Page
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.forms.bodies import JSON, PROTOBUF, YAML
 from kvstack.component.http.serving.answer import PIECE_BYTES
@@ -75,7 +76,7 @@ class Encoder:
         obj = self.endpoint.from_hub(record.parse())
         return self.encode(obj, self.endpoint.row.kind, self.endpoint.row.type)
 
-    def encode(self, obj: Obj, kind: Kind, type_: Type) -> bytes:
+    def encode(self, obj: Object, kind: Kind, type_: Type) -> bytes:
         """Return an object of any kind; raises NotAcceptableError."""
         as_, version = self.representation.as_, self.representation.version
         if as_ and kind.kind != "Status":
@@ -216,12 +217,12 @@ class Encoder:
             rows_table = dict(sorted(rows_table.items()))
         return self._write(rows_table, self.endpoint.row.type)
 
-    def _list_metadata(self, page: Page) -> Obj:
+    def _list_metadata(self, page: Page) -> Object:
         """Return the metadata of a whole list; lists of custom resources always have `continue`."""
         found = list_metadata(page)
         return {"continue": "", **found} if self.endpoint.row.is_custom else found
 
-    def _write(self, obj: Obj, type_: Type) -> bytes:
+    def _write(self, obj: Object, type_: Type) -> bytes:
         media_type = self.representation.media_type
         if media_type == PROTOBUF:
             return encode(obj, type_)
@@ -237,9 +238,9 @@ def write_plain(obj: Any, media_type: str, *, is_pretty: bool = False) -> bytes:
     return json_text.write(obj) + b"\n"
 
 
-def list_metadata(page: Page) -> Obj:
+def list_metadata(page: Page) -> Object:
     """Return the metadata of a list; one of objects that are not stored has no resourceVersion."""
-    found: Obj = {"resourceVersion": str(page.revision)} if page.revision else {}
+    found: Object = {"resourceVersion": str(page.revision)} if page.revision else {}
     if page.continue_token:
         found["continue"] = page.continue_token
     if page.remaining is not None:
@@ -263,12 +264,12 @@ def meta_type(kind: str) -> Type:
     return load_type(kind)
 
 
-def _version_of(obj: Obj) -> str:
+def _version_of(obj: Object) -> str:
     version: str = (obj.get("metadata") or {}).get("resourceVersion", "")
     return version
 
 
-def _without_kind(obj: Obj) -> Obj:
+def _without_kind(obj: Object) -> Object:
     return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
 
 

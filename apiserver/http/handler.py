@@ -391,7 +391,7 @@ class Api:
             raise
         return impersonated.user
 
-    async def _serve_resource(self, context: RequestContext) -> None:  # noqa: PLR0912, PLR0915 - hot path: one await
+    async def _serve_resource(self, context: RequestContext) -> None:
         """Run the verb on a resource, and answer with the result."""
         request, reply, route = context.request, context.reply, context.route
         endpoint, verb = route.endpoint, route.verb
@@ -412,10 +412,7 @@ class Api:
             if verb in ("create", "update") or (verb != "patch" and has_body(request)):
                 whole = is_custom and verb in ("create", "update")
                 media_type = body_type(request, CUSTOM_BODIES if whole else MEDIA_TYPES)
-            reading = request.read(BODY_BYTES_MAX)
-            body = await timed(self.env.clock, context.spent, BODY, reading)
-            if len(body) > LARGE_BYTES and media_type not in _NOT_JSON:
-                await self.env.large_objects.run(check_json, body)
+            body = await self._body(context, media_type)
         at_revision = await past.revision_of(self.env.registry, route) if route.at else 0
         call = Call(
             self.env,
@@ -440,30 +437,56 @@ class Api:
         try:
             result = await working
         except ApiError as error:
-            if call.at_revision and error.code == 410 and "continue" not in call.query:
+            if call.at_revision and error.is_gone and "continue" not in call.query:
                 raise await past.expired(self.env.registry) from None
             raise
         if reply.audit is not None:
             note_result(reply.audit, endpoint, result)
+        if isinstance(result, Stored):
+            record, code = result
+            if len(record.body) > LARGE_BYTES and not encoder.is_joined:
+                content = await self.env.large_objects.run(encoder.stored, record)
+            else:
+                content = encoder.stored(record)
+            reply.send(code, representation.media_type, content)
+        else:
+            await self._answering(call, result, encoder, context)
+
+    def _answering(
+        self,
+        call: Call,
+        result: Computed | Listing | Watching | Connecting | Proxying,
+        encoder: Encoder,
+        context: RequestContext,
+    ) -> Awaitable[None]:
+        """Return what answers with a result that is no single stored object; raises ApiError."""
+        request, reply = context.request, context.reply
         match result:
-            case Stored(record, code):
-                if len(record.body) > LARGE_BYTES and not encoder.is_joined:
-                    content = await self.env.large_objects.run(encoder.stored, record)
-                else:
-                    content = encoder.stored(record)
-                reply.send(code, representation.media_type, content)
-            case Computed(obj, kind, type_, code):
-                content = await call.apart(encoder.encode, obj, kind, type_)
-                reply.send(code, representation.media_type, content)
+            case Computed():
+                return self._answer_computed(call, result, encoder, reply)
             case Listing(page):
                 answering = self._answer_list(page, encoder, reply)
-                await timed(self.env.clock, context.spent, ANSWER, answering)
+                return timed(self.env.clock, context.spent, ANSWER, answering)
             case Connecting() | Proxying():
                 if self._streams is None:
                     raise status.service_unavailable("streams to kubelets are not served")
-                await self._streams.serve(result, request, reply)
+                return self._streams.serve(result, request, reply)
             case Watching():
-                await self._watches.serve(call, result, encoder, request, reply)
+                return self._watches.serve(call, result, encoder, request, reply)
+
+    async def _answer_computed(
+        self, call: Call, result: Computed, encoder: Encoder, reply: Reply
+    ) -> None:
+        content = await call.apart(encoder.encode, result.obj, result.kind, result.type)
+        reply.send(result.code, encoder.representation.media_type, content)
+
+    async def _body(self, context: RequestContext, media_type: str) -> bytes:
+        """Read the body; a large one is checked in a thread. Raises ApiError."""
+        reading = context.request.read(BODY_BYTES_MAX)
+        body = await timed(self.env.clock, context.spent, BODY, reading)
+        if len(body) > LARGE_BYTES and media_type not in _NOT_JSON:
+            await self.env.large_objects.run(check_json, body)
+        return body
 
     async def _answer_list(self, page: Page, encoder: Encoder, reply: Reply) -> None:
         """Answer with a list: complete, or in pieces as its client reads."""

@@ -10,12 +10,12 @@ chooses the `object` of a row: nothing, the metadata, or the object.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError, bad_request
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apimachinery.schema.decode import decode
 from kvstack.apimachinery.schema.resource import Column
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.endpoint import Endpoint
 
 NONE, METADATA, OBJECT = "None", "Metadata", "Object"
@@ -41,8 +41,8 @@ def _bad_include(text: str) -> ApiError:
 @keeps(1)
 def table(
     endpoint: Endpoint,
-    objects: Sequence[Obj],
-    metadata: Obj,
+    objects: Sequence[Object],
+    metadata: Object,
     *,
     version: str,
     include: str,
@@ -50,7 +50,7 @@ def table(
     with_columns: bool = True,
     is_list: bool = False,
     cells: list[list[Any]] | None = None,
-) -> Obj:
+) -> Object:
     """Return a Table of objects in an endpoint's version; now: seconds since 1970.
 
     cells: of the rows, if they do not come from the objects.
@@ -73,8 +73,8 @@ def table(
     }
 
 
-def _row(endpoint: Endpoint, cells: list[Any], obj: Obj, include: str, version: str) -> Obj:
-    row: Obj = {"cells": cells}
+def _row(endpoint: Endpoint, cells: list[Any], obj: Object, include: str, version: str) -> Object:
+    row: Object = {"cells": cells}
     conditions = endpoint.strategy.table.conditions
     if conditions is not None and (found := conditions(obj)):
         row["conditions"] = found
@@ -90,7 +90,7 @@ def blank_cells(endpoint: Endpoint, now: float) -> list[list[Any]]:
     return [_cells(endpoint, blank, now)]
 
 
-def columns(declared: Sequence[Column]) -> list[Obj]:
+def columns(declared: Sequence[Column]) -> list[Object]:
     """Return columns as a Table has them."""
     return [
         {
@@ -104,7 +104,7 @@ def columns(declared: Sequence[Column]) -> list[Obj]:
     ]
 
 
-def partial(endpoint: Endpoint, obj: Obj, version: str) -> Obj:
+def partial(endpoint: Endpoint, obj: Object, version: str) -> Object:
     """Return the metadata of an object of an endpoint."""
     metadata = obj.get("metadata") or {}
     hidden = endpoint.main.table.hidden_annotations
@@ -120,7 +120,7 @@ def partial(endpoint: Endpoint, obj: Obj, version: str) -> Obj:
     }
 
 
-def _cells(endpoint: Endpoint, obj: Obj, now: float) -> list[Any]:
+def _cells(endpoint: Endpoint, obj: Object, now: float) -> list[Any]:
     cells = endpoint.cells
     if cells is not None:
         is_own = endpoint.is_hub or endpoint.row.is_custom
@@ -131,7 +131,7 @@ def _cells(endpoint: Endpoint, obj: Obj, now: float) -> list[Any]:
     return [metadata.get("name", ""), metadata.get("creationTimestamp")]
 
 
-def _included(endpoint: Endpoint, obj: Obj, include: str, version: str) -> Obj | None:
+def _included(endpoint: Endpoint, obj: Object, include: str, version: str) -> Object | None:
     if include == NONE:
         return None
     return obj if include == OBJECT else partial(endpoint, obj, version)

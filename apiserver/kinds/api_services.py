@@ -2,6 +2,7 @@
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -10,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_dns1035_label,
     check_dns_subdomain,
@@ -20,7 +22,13 @@ from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.scalars import decode_base64
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import (
+    NO_TABLE,
+    Context,
+    Peculiarities,
+    Strategy,
+    with_status,
+)
 
 AVAILABLE: Final = "Available"
 LOCAL: Final = "Local"
@@ -32,13 +40,13 @@ _STATUSES: Final = ("True", "False", "Unknown")
 _KEPT_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     service = obj.setdefault("spec", {}).get("service")
     if service is not None and service.get("port") is None:
         service["port"] = _PORT
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     obj["status"] = {}
     if obj["spec"].get("service") is None:
         condition = {
@@ -51,11 +59,11 @@ def _prepare_create(obj: Obj, context: Context) -> None:
         obj["status"]["conditions"] = [condition]
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old.get("status") or {}
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
     metadata, before = new["metadata"], old["metadata"]
     for name in _KEPT_METADATA:
@@ -68,7 +76,7 @@ def _check_name(name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001  # a 
     return check_path_segment(name)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     spec = obj["spec"]
     errors = _name_errors(obj)
     group, version = spec.get("group", ""), spec.get("version", "")
@@ -87,7 +95,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors + (_local_errors(spec) if service is None else _service_errors(spec, service))
 
 
-def _name_errors(obj: Obj) -> list[FieldError]:
+def _name_errors(obj: Object) -> list[FieldError]:
     spec, metadata = obj["spec"], obj["metadata"]
     wanted = f"{spec.get('version', '')}.{spec.get('group', '')}"
     detail = f'must be `spec.version+"."+spec.group`: {quote(wanted)}'
@@ -98,7 +106,7 @@ def _name_errors(obj: Obj) -> list[FieldError]:
     ]
 
 
-def _local_errors(spec: Obj) -> list[FieldError]:
+def _local_errors(spec: Object) -> list[FieldError]:
     errors: list[FieldError] = []
     bundle = spec.get("caBundle")
     if bundle:
@@ -111,7 +119,7 @@ def _local_errors(spec: Obj) -> list[FieldError]:
     return errors
 
 
-def _service_errors(spec: Obj, service: Obj) -> list[FieldError]:
+def _service_errors(spec: Object, service: Object) -> list[FieldError]:
     path = "spec.service"
     errors = [
         required(child(path, name)) for name in ("namespace", "name") if not service.get(name)
@@ -127,13 +135,13 @@ def _service_errors(spec: Obj, service: Obj) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, _old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, _old: Object, context: Context) -> list[FieldError]:
     wrong = check_path_segment(new["metadata"].get("name", ""))
     errors = [invalid("metadata.name", new["metadata"].get("name", ""), each) for each in wrong]
     return errors + _validate(new, context)
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     conditions = (new.get("status") or {}).get("conditions") or ()
     return [
         not_supported(
@@ -146,7 +154,7 @@ def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]
     ]
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     service = obj["spec"].get("service")
     where = LOCAL
     if service is not None:
@@ -155,19 +163,19 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     return [obj["metadata"]["name"], where, _availability(obj), age_text]
 
 
-def _availability(obj: Obj) -> str:
-    for condition in (obj.get("status") or {}).get("conditions") or ():
-        if condition.get("type") == AVAILABLE:
-            status: str = condition.get("status", "")
-            reason = condition.get("reason")
-            return f"{status} ({reason})" if reason and status != "True" else status
-    return "Unknown"
+def _availability(obj: Object) -> str:
+    condition = find((obj.get("status") or {}).get("conditions"), AVAILABLE)
+    if condition is None:
+        return "Unknown"
+    status: str = condition.get("status", "")
+    reason = condition.get("reason")
+    return f"{status} ({reason})" if reason and status != "True" else status
 
 
 API_SERVICES: Final = with_status(
     Strategy(
         allows_any_finalizer=True,
-        tells_metadata_twice=True,
+        peculiarities=Peculiarities(reports_metadata_twice=True),
         default=_default,
         prepare_create=_prepare_create,
         prepare_update=_prepare_update,

@@ -1,15 +1,14 @@
 """The condition DisruptionAllowed of a disruption budget."""
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.conditions import set_condition
-
-Obj = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 
 
-def set_disruption_allowed(status: Obj, now: str) -> None:
+def set_disruption_allowed(status: Object, now: str) -> None:
     """Set the condition from the disruptionsAllowed of the status.
 
     The condition's time changes with its value. now: RFC 3339 in seconds, UTC.

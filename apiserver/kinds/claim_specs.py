@@ -6,7 +6,7 @@
 A claim template in a pod's volume takes labels and annotations and no other metadata.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.field_errors import (
@@ -17,6 +17,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
 from kvstack.apimachinery.objects.names import (
     NOT_POSITIVE,
@@ -30,8 +31,6 @@ from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, needs, one_of
-
-Obj = dict[str, Any]
 
 ACCESS_MODES: Final = enum_values("io.k8s.api.core.v1.PersistentVolumeClaimSpec", "accessModes")
 VOLUME_MODES: Final = enum_values("io.k8s.api.core.v1.PersistentVolumeClaimSpec", "volumeMode")
@@ -49,7 +48,7 @@ _REFUSED_METADATA: Final = {
 """Metadata fields that a template must not have, and their names in errors."""
 
 
-def default_claim_spec(spec: Obj) -> None:
+def default_claim_spec(spec: Object) -> None:
     """Set the defaults of a claim's spec."""
     spec.setdefault("volumeMode", "Filesystem")
     resources = spec.get("resources") or {}
@@ -58,7 +57,7 @@ def default_claim_spec(spec: Obj) -> None:
 
 
 def check_claim_spec(
-    spec: Obj, path: str, errors: Errors, *, allows_bad_group: bool = False,
+    spec: Object, path: str, errors: Errors, *, allows_bad_group: bool = False,
     allows_bad_selector: bool = False,
 ) -> None:  # fmt: skip
     """Check the spec of a claim; faults of a stored claim may be tolerated."""
@@ -93,13 +92,13 @@ def check_access_modes(modes: list[str], path: str, errors: Errors) -> None:
         errors.append(forbidden(path, "may not use ReadWriteOncePod with other access modes"))
 
 
-def check_claim_template(template: Obj, path: str, errors: Errors) -> None:
+def check_claim_template(template: Object, path: str, errors: Errors) -> None:
     """Check a template of a claim."""
     check_template_metadata(template.get("metadata") or {}, child(path, "metadata"), errors)
     check_claim_spec(template.get("spec") or {}, child(path, "spec"), errors)
 
 
-def check_template_metadata(metadata: Obj, path: str, errors: Errors) -> None:
+def check_template_metadata(metadata: Object, path: str, errors: Errors) -> None:
     """Check the metadata of a template of volume claims or device claims."""
     annotations_path = child(path, "annotations")
     errors += validate_annotations(annotations_path, metadata.get("annotations") or {})
@@ -111,7 +110,7 @@ def check_template_metadata(metadata: Obj, path: str, errors: Errors) -> None:
     )
 
 
-def _check_storage(spec: Obj, path: str, errors: Errors) -> None:
+def _check_storage(spec: Object, path: str, errors: Errors) -> None:
     requests = (spec.get("resources") or {}).get("requests") or {}
     storage = requests.get("storage")
     storage_path = key(path, "storage")
@@ -123,13 +122,13 @@ def _check_storage(spec: Obj, path: str, errors: Errors) -> None:
         check_amount(errors, storage_path, "storage", storage)
 
 
-def _check_class_name(name: str, spec: Obj, path: str, errors: Errors) -> None:
+def _check_class_name(name: str, spec: Object, path: str, errors: Errors) -> None:
     value = spec.get(name)
     if value:
         add_invalid(errors, child(path, name), value, name_is_dns_subdomain(value, False))
 
 
-def _check_sources(spec: Obj, path: str, errors: Errors, *, allows_bad_group: bool) -> None:
+def _check_sources(spec: Object, path: str, errors: Errors, *, allows_bad_group: bool) -> None:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     source_path = child(path, "dataSource")
     if source is not None:
@@ -152,7 +151,7 @@ def _check_sources(spec: Obj, path: str, errors: Errors, *, allows_bad_group: bo
         errors.append(invalid(path, {}, "must match dataSourceRef"))
 
 
-def _check_source(source: Obj, path: str, errors: Errors, *, allows_bad_group: bool) -> None:
+def _check_source(source: Object, path: str, errors: Errors, *, allows_bad_group: bool) -> None:
     needs("name", "kind")(source, path, errors)
     group, kind = source.get("apiGroup"), source.get("kind", "")
     if not group and kind != "PersistentVolumeClaim":

@@ -5,32 +5,35 @@ volumes[0].rbd            deprecated in v1.28, non-functional in v1.31+
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import child, index, key
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_value
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import quote
-
-Obj = dict[str, Any]
+from kvstack.apimachinery.well_known import (
+    BETA_ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL,
+    BETA_OS_LABEL,
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    MASTER_LABEL,
+)
 
 NODE_LABELS: Final = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": (
-        'deprecated since v1.17; use "topology.kubernetes.io/region" instead'
-    ),
-    "failure-domain.beta.kubernetes.io/zone": (
-        'deprecated since v1.17; use "topology.kubernetes.io/zone" instead'
-    ),
-    "beta.kubernetes.io/instance-type": (
+    BETA_ARCH_LABEL: 'deprecated since v1.14; use "kubernetes.io/arch" instead',
+    BETA_OS_LABEL: 'deprecated since v1.14; use "kubernetes.io/os" instead',
+    BETA_REGION_LABEL: 'deprecated since v1.17; use "topology.kubernetes.io/region" instead',
+    BETA_ZONE_LABEL: 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead',
+    BETA_INSTANCE_TYPE_LABEL: (
         'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
     ),
     "app.kubernetes.io/created-by": "deprecated since v1.9",
     "scheduler.alpha.kubernetes.io/preferAvoidPods": (
         "deprecated since v1.22; use Taints and Tolerations instead"
     ),
-    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
+    MASTER_LABEL: 'use "node-role.kubernetes.io/control-plane" instead',
 }
 """Current names of deprecated node labels."""
 VOLUME_DEPRECATIONS: Final = {
@@ -56,7 +59,7 @@ def deprecated_node_label(name: str) -> str:
 
 
 def node_selector_term_warnings(
-    term: Obj, path: str, *, checks_values: bool = False
+    term: Object, path: str, *, checks_values: bool = False
 ) -> Iterable[str]:
     """Yield the warnings about a term of a node selector."""
     expressions_path = child(path, "matchExpressions")
@@ -73,7 +76,7 @@ def node_selector_term_warnings(
                     yield f"{index(values_path, number)}: {value} is invalid, {wrong}"
 
 
-def claim_warnings(spec: Obj, path: str) -> Iterable[str]:
+def claim_warnings(spec: Object, path: str) -> Iterable[str]:
     """Yield the warnings about the spec of a PersistentVolumeClaim."""
     resources = spec.get("resources") or {}
     for list_name in ("requests", "limits"):

@@ -15,12 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apiserver.kinds.access import NO_ACCESS, Access
 from kvstack.apiserver.kinds.expressions import NO_EXPRESSIONS, Expressions
-
-Obj = dict[str, Any]
-"""An object as JSON."""
 
 
 @dataclass(slots=True)
@@ -40,7 +38,8 @@ class Context:
     verb: str = "update"
     """The verb, as in authorization."""
     is_dry_run: bool = False
-    allow_privileged: bool = True
+    allow_privileged: bool = False
+    """Whether pods may have privileged containers: a flag of the server, off by default."""
     new_uid: Callable[[], str] = field(default=lambda: "")
     """Returns a random UID."""
     access: Access = NO_ACCESS
@@ -74,11 +73,11 @@ class Conversion:
     parts with them.
     """
 
-    to_stored: Callable[[Obj], Obj]
+    to_stored: Callable[[Object], Object]
     """Returns the object in the storage version; the argument is not changed."""
-    to_served: Callable[[Obj], Obj]
+    to_served: Callable[[Object], Object]
     """Returns a stored object in this version; the argument is not changed."""
-    default: Callable[[Obj], None] = _nothing
+    default: Callable[[Object], None] = _nothing
     """Sets the defaults of this version."""
 
     def __post_init__(self) -> None:
@@ -93,13 +92,13 @@ class Scaling:
 
     path: tuple[str, ...]
     """Path of the desired replicas."""
-    scale_of: Callable[[Obj], Obj]
+    scale_of: Callable[[Object], Object]
     """Returns the Scale of an object; raises ApiError."""
-    set_replicas: Callable[[Obj, Obj], None]
+    set_replicas: Callable[[Object, Object], None]
     """(object, Scale): sets the replicas; raises ApiError."""
-    read: Callable[[Obj], Obj] | None = None
+    read: Callable[[Object], Object] | None = None
     """Returns the Scale for a GET; raises ApiError. None: `scale_of`."""
-    before: Callable[[Obj], Obj] | None = None
+    before: Callable[[Object], Object] | None = None
     """Returns the Scale that a change starts with; raises ApiError. None: `scale_of`."""
 
 
@@ -107,10 +106,10 @@ class Scaling:
 class Deletion:
     """How the objects of a resource are deleted."""
 
-    grace_period: Callable[[Obj, int | None], int] | None = None
+    grace_period: Callable[[Object, int | None], int] | None = None
     """(object, seconds of the request, if given): returns the grace period in seconds, 0:
     immediate. None: all are removed immediately."""
-    mark: Callable[[Obj, str], None] | None = None
+    mark: Callable[[Object, str], None] | None = None
     """(object, now): marks an object that needs cleanup before its removal; None: only finalizers
     hold it."""
     sets_finalizers: bool = True
@@ -133,17 +132,33 @@ class TableFormat:
 
     is_served: bool = True
     """Whether Tables are supported."""
-    conditions: Callable[[Obj], list[Obj]] | None = None
+    conditions: Callable[[Object], list[Object]] | None = None
     """Returns the conditions of an object's row."""
-    adjust_list: Callable[[Sequence[Obj], Sequence[list[Any]]], None] | None = None
+    adjust_list: Callable[[Sequence[Object], Sequence[list[Any]]], None] | None = None
     """(objects, their cells) of a whole list: changes what depends on other objects."""
-    order: Callable[[Obj], Any] | None = None
+    order: Callable[[Object], Any] | None = None
     """Returns the sort key of rows of a whole list; None: in list order."""
     hidden_annotations: frozenset[str] = frozenset()
     """Annotations that represent fields of the internal version: left out of Table rows and of
     metadata-only answers."""
 
 
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Peculiarities:
+    """What clients see of upstream's implementation of single resources: no rule of the API."""
+
+    checks_metadata_last: bool = False
+    """Whether the metadata of a new object is only checked if nothing else is wrong."""
+    reports_metadata_twice: bool = False
+    """Whether errors about the metadata of a changed object are reported twice."""
+    reports_repeated: bool = False
+    """Whether duplicate errors of a new object are reported."""
+    is_completed_when_read: bool = False
+    """Whether new objects are stored without something that reading adds, so that their first
+    update is written even if it changes nothing."""
+
+
+NO_PECULIARITIES: Final = Peculiarities()
 DELETION: Final = Deletion()
 TABLE: Final = TableFormat()
 NO_TABLE: Final = TableFormat(is_served=False)
@@ -153,26 +168,24 @@ NO_TABLE: Final = TableFormat(is_served=False)
 class Strategy:
     """The hooks of one resource or subresource; the defaults do nothing."""
 
-    default: Callable[[Obj], None] = _nothing
+    default: Callable[[Object], None] = _nothing
     """Sets defaults after decoding, also after reads from the store."""
-    default_times: Callable[[Obj, str], None] = _nothing
+    default_times: Callable[[Object, str], None] = _nothing
     """(object of a request in any version, now): sets times that default to the request's. Unlike
     times set in preparation they belong to the writer, who owns their fields."""
-    prepare_create: Callable[[Obj, Context], None] = _nothing
+    prepare_create: Callable[[Object, Context], None] = _nothing
     """Drops what clients may not set, sets what the server sets, including the generation."""
-    prepare_update: Callable[[Obj, Obj, Context], None] = _nothing
+    prepare_update: Callable[[Object, Object, Context], None] = _nothing
     """(new, old): restores what this endpoint may not change; increments the generation if
     necessary."""
-    validate: Callable[[Obj, Context], list[FieldError]] = _no_errors
+    validate: Callable[[Object, Context], list[FieldError]] = _no_errors
     """Returns all errors of a new object, without those of its metadata that all kinds share."""
-    validate_update: Callable[[Obj, Obj, Context], list[FieldError]] = _no_errors
+    validate_update: Callable[[Object, Object, Context], list[FieldError]] = _no_errors
     """(new, old): returns all errors of the new object and of the change."""
-    warnings: Callable[[Obj, Context], list[str]] = _no_warnings
-    update_warnings: Callable[[Obj, Obj, Context], list[str]] = _no_warnings
+    warnings: Callable[[Object, Context], list[str]] = _no_warnings
+    update_warnings: Callable[[Object, Object, Context], list[str]] = _no_warnings
     check_name: Callable[[str, bool], list[str]] | None = None
     """(name, whether it is only a prefix): returns the errors; None: a DNS subdomain."""
-    checks_metadata_last: bool = False
-    """Whether the metadata of a new object is only checked if nothing else is wrong."""
     allows_any_finalizer: bool = False
     """Whether finalizers without a domain need not be among the standard ones."""
     allows_create_on_update: bool = False
@@ -181,7 +194,7 @@ class Strategy:
     """Whether PUT without a resourceVersion overwrites."""
     has_generation: bool = False
     """Whether a new object has generation 1 (setting a deletionTimestamp then increments it)."""
-    asks_for_more: "Callable[[Obj, Obj], bool] | None" = None
+    asks_for_more: "Callable[[Object, Object], bool] | None" = None
     """(new, old), both in a version that is not the storage version: whether they differ in that
     version, so that the generation is incremented even if the storage version loses the
     difference."""
@@ -193,18 +206,12 @@ class Strategy:
     owned_fields: Sequence[tuple[str, ...]] = ()
     """The only paths below which a write to this endpoint owns fields, `*` for the items of a list;
     empty: everywhere but in `reset_fields`."""
-    selectable: Callable[[Obj], dict[str, str]] | None = None
+    selectable: Callable[[Object], dict[str, str]] | None = None
     """Returns the selectable fields, besides those of metadata."""
-    cells: Callable[[Obj, float], list[Any]] | None = None
+    cells: Callable[[Object, float], list[Any]] | None = None
     """(object, now in seconds): returns the cells of its Table row, in column order."""
     table: TableFormat = TABLE
-    is_completed_when_read: bool = False
-    """Whether upstream stores new objects without something that reading adds, so that their first
-    update is written even if it changes nothing."""
-    tells_metadata_twice: bool = False
-    """Whether errors about the metadata of a changed object are reported twice."""
-    tells_repeated: bool = False
-    """Whether duplicate errors of a new object are reported."""
+    peculiarities: Peculiarities = NO_PECULIARITIES
     scaling: "Scaling | None" = None
     """How its Scale is made; None: as that of the built-in workloads."""
     conversions: Mapping[str, Conversion] = field(default_factory=dict)
@@ -215,9 +222,9 @@ class Strategy:
 def with_status(
     main: Strategy,
     *,
-    prepare_update: Callable[[Obj, Obj, Context], None],
-    validate_update: Callable[[Obj, Obj, Context], list[FieldError]] = _no_errors,
-    update_warnings: Callable[[Obj, Obj, Context], list[str]] = _no_warnings,
+    prepare_update: Callable[[Object, Object, Context], None],
+    validate_update: Callable[[Object, Object, Context], list[FieldError]] = _no_errors,
+    update_warnings: Callable[[Object, Object, Context], list[str]] = _no_warnings,
     reset_fields: Sequence[tuple[str, ...]] = (("spec",),),
     table: TableFormat | None = None,
 ) -> Strategy:

@@ -10,6 +10,7 @@ are doubles, as in JSON.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import aggregate
 from kvstack.apiserver.policy.authentication.jwt.settings import ExpressionError
 from kvstack.apiserver.policy.authorization.webhook import ConditionError
@@ -27,8 +28,6 @@ from kvstack.cel.checker.types import (
 )
 from kvstack.cel.errors import EvaluationError
 from kvstack.cel.library.table import WITHOUT_PATCHES
-
-Obj = dict[str, Any]
 
 _TEXTS: Final = list_of(STRING)
 _EXTRA: Final = map_of(STRING, _TEXTS)
@@ -112,7 +111,7 @@ class RequestConditions:
             ConfiguredExpression(each, "request", is_condition=True) for each in texts
         ]
 
-    def match(self, spec: Obj) -> bool:
+    def match(self, spec: Object) -> bool:
         """Return whether all hold; raises ConditionError if one fails and none is false.
 
         spec: of a SubjectAccessReview, without empty members.
@@ -130,9 +129,9 @@ class RequestConditions:
         return True
 
 
-def _completed(spec: Obj) -> Obj:
+def _completed(spec: Object) -> Object:
     """Return a spec with all string members, also empty ones."""
-    request: Obj = {
+    request: Object = {
         "user": spec.get("user", ""),
         "uid": spec.get("uid", ""),
         "groups": spec.get("groups") or [],

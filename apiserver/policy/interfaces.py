@@ -12,28 +12,15 @@ awaitable. A caller writes
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.credentials import Credentials
 from kvstack.apiserver.registry.view import Change as Change
-
-Obj: TypeAlias = dict[str, Any]
-
-
-class Clock(Protocol):
-    """A clock."""
-
-    def monotonic_ns(self) -> int:
-        """Return nanoseconds since some fixed moment; never goes back."""
-        ...
-
-    def unix_ms(self) -> int:
-        """Return milliseconds since 1970 UTC; may jump either way."""
-        ...
-
+from kvstack.component.clock import Clock as Clock
 
 # Provided by the registry.
 
@@ -41,11 +28,11 @@ class Clock(Protocol):
 class ObjectView(Protocol):
     """The watch cache. Objects are in their storage version and must not be changed."""
 
-    def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
+    def get(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
         """Return an object; namespace "": cluster-scoped."""
         ...
 
-    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
+    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Object]:
         """Return the objects of a namespace, or all, in key order."""
         ...
 
@@ -76,11 +63,11 @@ class LiveObjects(Protocol):
         """Wait until the watch cache has the store's state at the time of the call."""
         ...
 
-    async def create(self, resource: GroupResource, obj: Obj) -> Obj:
+    async def create(self, resource: GroupResource, obj: Object) -> Object:
         """Write a new object without admission or validation; raises ApiError: 409 if it exists."""
         ...
 
-    async def replace(self, resource: GroupResource, obj: Obj, subresource: str = "") -> Obj:
+    async def replace(self, resource: GroupResource, obj: Object, subresource: str = "") -> Object:
         """Write an object if the stored resourceVersion is that of `obj`; return it as stored.
 
         There is no admission or validation. The change is recorded in managedFields as made by the
@@ -146,6 +133,6 @@ class Admission(Protocol):
 class Reviewer(Protocol):
     """Answers reviews; see `remote.webhook.Webhook`."""
 
-    async def review(self, review: Obj) -> Obj:
+    async def review(self, review: Object) -> Object:
         """Return the status of the answered review; raises RemoteError."""
         ...

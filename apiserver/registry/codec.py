@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
 from kvstack.apimachinery.schema.decode import DecodeError, decode
@@ -29,7 +30,7 @@ from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apimachinery.schema.stored_form import as_stored
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.kinds.strategy import Conversion, Strategy
-from kvstack.apiserver.registry.record import NO_LABELS, Obj, Record, spliced, version_offset
+from kvstack.apiserver.registry.record import NO_LABELS, Record, spliced, version_offset
 
 _ENCRYPTED: Final = b"k8s:enc:"
 _HEAD_MEMBERS: Final = frozenset(("kind", "apiVersion", "metadata"))
@@ -89,13 +90,13 @@ class Codec:
         self.field_names: Final = self._field_names()
         """Names of the selectable fields, besides those of metadata."""
 
-    def to_body(self, obj: Obj) -> bytes:
+    def to_body(self, obj: Object) -> bytes:
         """Return the body of an object without its resourceVersion."""
         if self._sorts:
             metadata = {n: v for n, v in obj["metadata"].items() if n != "resourceVersion"}
             return json_text.write_sorted({**obj, "metadata": metadata})[1:]
         metadata = obj["metadata"]
-        stored: Obj = {
+        stored: Object = {
             "metadata": {
                 name: metadata[name]
                 for name in self._meta_members
@@ -111,7 +112,7 @@ class Codec:
         """Return the stored value of a body."""
         return self._stored_head + body + _NEWLINE if self.is_json else self._stored_head + body
 
-    def record(self, key: str, body: bytes, revision: int, obj: Obj, lease: int = 0) -> Record:
+    def record(self, key: str, body: bytes, revision: int, obj: Object, lease: int = 0) -> Record:
         """Return the record of an object, given its body without resourceVersion as well."""
         labels = obj["metadata"].get("labels") or NO_LABELS
         at = -1 if self._sorts else version_offset(body)
@@ -136,7 +137,7 @@ class Codec:
             text = f"the stored object is malformed: {error!r}"
         return Record(key, revision, self.head, b"", -1, lease=lease, error=text)
 
-    def decode(self, value: bytes) -> Obj:
+    def decode(self, value: bytes) -> Object:
         """Return the object of another writer's value, in the hub version; raises StoredError."""
         if value.startswith(_ENCRYPTED):
             raise StoredError("the stored object is encrypted with an unknown key")
@@ -159,7 +160,7 @@ class Codec:
         self._strategy.default(obj)
         return obj if self.is_json else as_stored(obj, self.type)
 
-    def _typed(self, value: bytes) -> tuple[Obj, StoredVersion]:
+    def _typed(self, value: bytes) -> tuple[Object, StoredVersion]:
         """Return the object in the version it was written in, decoded by its type."""
         if value.startswith(MAGIC):
             envelope = unwrap(value)
@@ -177,7 +178,7 @@ class Codec:
             raise StoredError(f'no kind "{kind}" is registered for version "{api_version}"')
         return found
 
-    def _fields(self, obj: Obj) -> tuple[str, ...]:
+    def _fields(self, obj: Object) -> tuple[str, ...]:
         selectable = self._strategy.selectable
         if selectable is None:
             return ()

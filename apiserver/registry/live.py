@@ -9,6 +9,7 @@ from typing import Final
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apply import update as managers
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.kinds.strategy import Strategy
@@ -17,7 +18,6 @@ from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.history import History
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
 from kvstack.apiserver.registry.watch_cache import BehindError, WatchCache
 from kvstack.apiserver.registry.writes import Raced, Writes
@@ -62,8 +62,8 @@ class Live:
             raise errors.api_error(error, _ANY, "get") from error
 
     async def replace(
-        self, resource: GroupResource, obj: Obj, subresource: str = "", *, owns: bool = True
-    ) -> Obj:
+        self, resource: GroupResource, obj: Object, subresource: str = "", *, owns: bool = True
+    ) -> Object:
         """Write an object if the stored resourceVersion is that of `obj`; return it as stored.
 
         The argument is not changed. owns: whether the server then manages what it changed. Raises
@@ -89,7 +89,7 @@ class Live:
             raise status.conflict(resource, name)
         return written.parse()
 
-    async def create(self, resource: GroupResource, obj: Obj) -> Obj:
+    async def create(self, resource: GroupResource, obj: Object) -> Object:
         """Write a new object; raises ApiError: 409 if it exists."""
         collection, key, name = self._object_key(resource, obj)
         new = {**obj, "metadata": dict(obj["metadata"])}
@@ -102,7 +102,7 @@ class Live:
             raise status.already_exists(resource, name)
         return written.parse()
 
-    async def delete(self, resource: GroupResource, obj: Obj) -> None:
+    async def delete(self, resource: GroupResource, obj: Object) -> None:
         """Remove an object regardless of its finalizers.
 
         Raises ApiError: 409 if its stored resourceVersion is not that of `obj`.
@@ -120,7 +120,7 @@ class Live:
         if isinstance(gone, Raced):
             raise status.conflict(resource, name)
 
-    def _object_key(self, resource: GroupResource, obj: Obj) -> tuple[Collection, str, str]:
+    def _object_key(self, resource: GroupResource, obj: Object) -> tuple[Collection, str, str]:
         metadata = obj["metadata"]
         name: str = metadata["name"]
         collection = self._find(resource)
@@ -141,5 +141,6 @@ class Live:
                 codec.kind.kind,
                 subresource=subresource,
                 reset_fields=strategy.reset_fields,
+                owned_fields=strategy.owned_fields,
             )
         return endpoint

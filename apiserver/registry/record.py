@@ -15,14 +15,13 @@ held together, compressed, as `PackedRecords`; each is read like any other recor
 
 from array import array
 from collections.abc import Sequence
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import orjson
 from typing_extensions import override
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.packing import Packed
-
-Obj = dict[str, Any]
 
 NOT_TRANSFORMABLE: Final = "data from the storage is not transformable revision=0: "
 """Beginning of the error of a record that cannot be decrypted."""
@@ -104,9 +103,9 @@ class Record:
         """The object as compact JSON."""
         return self.head + self.body
 
-    def parse(self) -> Obj:
+    def parse(self) -> Object:
         """Return a new copy of the object."""
-        obj: Obj = orjson.loads(self.head + self.body)
+        obj: Object = orjson.loads(self.head + self.body)
         return obj
 
     def at_revision(self, revision: int) -> "Record":

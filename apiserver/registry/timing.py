@@ -1,21 +1,9 @@
-"""The clock interface."""
+"""The clock of a server, and its time as objects have it."""
 
 from functools import lru_cache
-from typing import Protocol
 
 from kvstack.apimachinery.objects.times import format_time
-
-
-class Clock(Protocol):
-    """A clock; all parts of a server share one."""
-
-    def monotonic_ns(self) -> int:
-        """Return nanoseconds since some fixed moment; never goes back."""
-        ...
-
-    def unix_ms(self) -> int:
-        """Return milliseconds since 1970 UTC; may jump either way."""
-        ...
+from kvstack.component.clock import Clock as Clock
 
 
 def now_text(clock: Clock) -> str:

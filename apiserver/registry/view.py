@@ -9,10 +9,11 @@ from itertools import islice
 from typing import Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.unchanged import IS_CHECKED, watched
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.keys import end_of, object_key
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.window import Change as StoredChange
 
 PARSED_MAX: Final = 4096
@@ -26,19 +27,19 @@ class Change:
 
     __slots__ = ("_before", "object")
 
-    def __init__(self, object_: Obj | None, before: Record | Obj | None) -> None:
+    def __init__(self, object_: Object | None, before: Record | Object | None) -> None:
         """object_: its new state (None: removed); before: its old one (None: created)."""
         self.object: Final = object_
         self._before = before
 
     @property
-    def previous(self) -> Obj | None:
+    def previous(self) -> Object | None:
         """The old state; None: created. It is parsed on first use."""
         if isinstance(self._before, Record):
             self._before = self._before.parse()
         return self._before
 
-    def __iter__(self) -> Iterator[Obj | None]:
+    def __iter__(self) -> Iterator[Object | None]:
         """Yield the new and the old state."""
         yield self.object
         yield self.previous
@@ -49,17 +50,17 @@ class View:
 
     def __init__(self, collections: Callable[[GroupResource], Collection | None]) -> None:
         self._find: Final = collections
-        self._parsed: dict[Record, Obj] = {}
+        self._parsed: dict[Record, Object] = {}
         self._checks: dict[Record, Callable[[], None]] = {}
         """Checks that cached objects were not changed; only in tests."""
 
-    def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
+    def get(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
         """Return an object; namespace "": cluster-scoped."""
         collection = self._find(resource)
         record = None if collection is None else collection.get(object_key(namespace, name))
         return None if record is None else self._object(record)
 
-    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
+    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Object]:
         """Return the objects of a namespace, or all, in key order."""
         collection = self._find(resource)
         if collection is None:
@@ -118,7 +119,7 @@ class View:
         while some := [(each, None) for each in islice(there, CHANGES_PER_CALL)]:
             notify_part(some)
 
-    def _object(self, record: Record) -> Obj | None:
+    def _object(self, record: Record) -> Object | None:
         """Return the object of a record; None if it is unreadable."""
         parsed = self._parsed.get(record)
         if parsed is None:

@@ -14,9 +14,10 @@ Service).
 from collections.abc import Awaitable, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.leases import Leases
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.store_metrics import CREATE, DELETE, UPDATE, StoreMetrics
 from kvstack.apiserver.registry.transformer import Transformers
 from kvstack.apiserver.registry.watch_cache import WatchCache
@@ -65,7 +66,7 @@ class Writes:
         self,
         collection: Collection,
         key: str,
-        obj: Obj,
+        obj: Object,
         body: bytes | None = None,
         *,
         ttl_s: int = 0,
@@ -81,7 +82,7 @@ class Writes:
         self,
         collection: Collection,
         seen: Record,
-        obj: Obj,
+        obj: Object,
         body: bytes | None = None,
         *,
         ttl_s: int = 0,
@@ -106,7 +107,7 @@ class Writes:
         self,
         collection: Collection,
         key: str,
-        obj: Obj,
+        obj: Object,
         body: bytes | None,
         revision: int,
         ttl_s: int,

@@ -20,6 +20,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.apiextensions.serving.conversion import WebhookConverter
 from kvstack.apiserver.apiextensions.serving.definitions import Definitions
 from kvstack.apiserver.apiextensions.serving.metrics import ConversionMetrics, rule_readings
@@ -105,24 +106,14 @@ class ApiServer:
         self._options: Final = options
         self._logger: Final = logger
         self._clock: Final = clock or SystemClock()
-        table = self._table = load()
-        rows = served_rows(table, options.runtime_config)
+        self._table: Final = load()
+        rows = served_rows(self._table, options.runtime_config)
         self._random: Final = random or SystemRandom()
         self._identifiers: Final = Identifiers(self._random)
         self.encryption: Final = encryption.make(
             options.encryption, self._clock, self._identifiers.new_uid, logger
         )
-        self.registry: Final = Registry(
-            store,
-            table,
-            rows,
-            self._clock,
-            logger,
-            root=options.store.root,
-            transformers=self.encryption,
-            keeps_times=not options.is_read_only,
-            is_alone=options.is_alone,
-        )
+        self.registry: Final = self._registry(store, rows)
         self.security: Final = self._security()
         services = Services(self.registry.view)
         self.outbound: Final = Outbound(self._clock.unix_ms, is_open=options.asks_others)
@@ -130,15 +121,7 @@ class ApiServer:
         suppressed."""
         self.webhooks: Final = WebhookClient(services, self.outbound)
         admissions, conversions = AdmissionMetrics(self._clock), ConversionMetrics(self._clock)
-        self.env: Final = Environment(
-            self.registry,
-            Endpoints(rows, self.registry),
-            self.security.authorizer,
-            self._clock,
-            self._random,
-            self._identifiers,
-            _settings(options),
-        )
+        self.env: Final = self._environment(rows)
         self.loopback: Final = Loopback(self.env)
         self.env.admission = self._admission(admissions)
         review_handlers.add_reviews(self.env, rows, self.security.reviews)
@@ -164,15 +147,45 @@ class ApiServer:
         shown = self._certificate.files[0] if options.serving.listens else ""
         self.certificates: Final = CertificatesPage(options, str(shown))
         self.site.pages.add(CERTIFICATES, self.certificates, is_listed=False)
-        self._health = HealthChecks(
+        self._health = self._health_checks()
+        self._http: HttpServer | None = None
+        self._jobs: Jobs | None = None
+
+    def _registry(self, store: Store, rows: list[Resource]) -> Registry:
+        """Return the cluster in memory, and the way to the store."""
+        options = self._options
+        return Registry(
+            store,
+            self._table,
+            rows,
+            self._clock,
+            self._logger,
+            root=options.store.root,
+            transformers=self.encryption,
+            keeps_times=not options.is_read_only,
+            is_alone=options.is_alone,
+        )
+
+    def _environment(self, rows: list[Resource]) -> Environment:
+        """Return what verbs work with; its admission comes later, since plugins use verbs."""
+        return Environment(
+            self.registry,
+            Endpoints(rows, self.registry),
+            self.security.authorizer,
+            self._clock,
+            self._random,
+            self._identifiers,
+            _settings(self._options),
+        )
+
+    def _health_checks(self) -> HealthChecks:
+        return HealthChecks(
             self.site.health,
             self.registry,
-            options.store,
+            self._options.store,
             self._certificate.fault,
             None if self.encryption is None else self.encryption.rules,
         )
-        self._http: HttpServer | None = None
-        self._jobs: Jobs | None = None
 
     def _security(self) -> Security:
         """Return authentication, authorization and token issuing."""

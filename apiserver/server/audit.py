@@ -12,12 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.http.auditing import Auditing
 from kvstack.apiserver.policy.audit.batches import Buffered
 from kvstack.apiserver.policy.audit.log_file import LogFile
 from kvstack.apiserver.policy.audit.policy import read_policy
-from kvstack.apiserver.policy.audit.sinks import Errors, LineSink, Obj, Several, Sink, Truncating
+from kvstack.apiserver.policy.audit.sinks import Errors, LineSink, Several, Sink, Truncating
 from kvstack.apiserver.policy.audit.webhook import Webhook
 from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
 from kvstack.apiserver.registry.timing import Clock
@@ -48,7 +49,7 @@ class Lenient:
     def __init__(self, to: Sink) -> None:
         self._to: Final = to
 
-    def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:
+    def process(self, events: Sequence[Object]) -> bool | Awaitable[bool]:
         """Pass events on."""
         found = self._to.process(events)
         return True if isinstance(found, bool) else self._wait(found)

@@ -51,7 +51,7 @@ from kvstack.apiserver.policy.configured_expressions import compile_about
 from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.metrics import ReloadMetrics, certificate_readings, token_readings
 from kvstack.apiserver.policy.remote.connection import Connection
-from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
+from kvstack.apiserver.policy.remote.kubeconfig import Target, TargetTls, read_kubeconfig
 from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.policy.service_accounts.claims import LEGACY_ISSUER
 from kvstack.apiserver.server.settings.authentication_options import (
@@ -59,6 +59,7 @@ from kvstack.apiserver.server.settings.authentication_options import (
     OidcOptions,
     TokenWebhookOptions,
 )
+from kvstack.component.certs.kubeconfig_reader import Pem
 from kvstack.component.certs.service_account_keys import KeyRing, PublicKey, public_keys
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.apiserver.registry.record import Obj
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.http.answers import AnswerError
 from kvstack.component.http.client import HttpClient
 from kvstack.component.http.faults import fault_text
@@ -76,7 +76,7 @@ class ComponentStatuses:
         """Check a component by its page again: it does not run in this process."""
         self._local.pop(name, None)
 
-    async def make(self, name: str) -> Obj:
+    async def make(self, name: str) -> Object:
         """Return the status of a component."""
         is_working = self._local.get(name)
         if is_working is None:

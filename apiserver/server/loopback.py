@@ -14,9 +14,9 @@ import orjson
 
 from kvstack.apimachinery.attributes import PRIVILEGED, User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.request_info import request_info
 from kvstack.apimachinery.schema.resource import APPLY_PATCH as APPLY
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.dispatch import VERBS
@@ -38,7 +38,7 @@ class Loopback:
     def __init__(self, env: Environment) -> None:
         self._env: Final = env
 
-    def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
+    def get(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
         """Return an object from the watch cache; it must not be changed."""
         return self._env.registry.view.get(resource, namespace, name)
 
@@ -48,7 +48,7 @@ class Loopback:
 
     async def create(
         self, resource: GroupResource, obj: Mapping[str, Any], manager: str = MANAGER
-    ) -> Obj:
+    ) -> Object:
         """Create an object; raises ApiError."""
         return _object(await self._do("create", resource, obj, manager=manager))
 
@@ -58,7 +58,7 @@ class Loopback:
 
     async def update(
         self, resource: GroupResource, obj: Mapping[str, Any], manager: str = MANAGER
-    ) -> Obj:
+    ) -> Object:
         """Replace an object; raises ApiError, 409 if its resourceVersion differs."""
         return _object(await self._do("update", resource, obj, manager=manager))
 
@@ -68,7 +68,7 @@ class Loopback:
         obj: Mapping[str, Any],
         manager: str,
         subresource: str = "",
-    ) -> Obj:
+    ) -> Object:
         """Apply fields of an object, by force; raises ApiError."""
         return _object(
             await self._do(
@@ -137,7 +137,7 @@ def _path(endpoint: Endpoint, metadata: Mapping[str, Any], *, has_name: bool) ->
     return "/".join(parts)
 
 
-def _object(result: Result) -> Obj:
+def _object(result: Result) -> Object:
     assert isinstance(result, Stored), (
         "the server's own writes are complete objects and no dry runs"
     )

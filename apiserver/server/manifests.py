@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import summary
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apimachinery.schema.table import Table
@@ -24,7 +25,6 @@ from kvstack.apiserver.policy.admission.manifests import (
     Manifests,
     read_manifests,
 )
-from kvstack.apiserver.policy.interfaces import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
 from kvstack.apiserver.verbs.forms.bodies import YAML, read_object
 from kvstack.component.errors import ConfigError
@@ -78,7 +78,7 @@ class ManifestFiles:
         self._known[plugin] = files
         self.manifests.replace(found)
 
-    def _decode(self, kind: str, text: bytes) -> Obj:
+    def _decode(self, kind: str, text: bytes) -> Object:
         """Return an object in its stored form, except for its name."""
         row = self._table.kind(GROUP, "v1", kind)
         assert row is not None, kind

@@ -9,6 +9,7 @@ Messages of the client are ignored; when it closes, reading the log stops.
 
 import asyncio
 from base64 import b64encode
+from http import HTTPStatus
 from typing import Final
 
 from kvstack.apiserver.http.answers import Reply
@@ -19,7 +20,6 @@ from kvstack.component.streams.websocket import WebSocket
 
 _BASE64: Final = "base64.binary.k8s.io"
 _PROTOCOLS: Final = ("", "binary.k8s.io", _BASE64)
-_REFUSED: Final = 403
 _GOODBYE_S: Final = 5.0
 """How long a client has to close its side."""
 
@@ -28,7 +28,7 @@ async def send_log(answer: StreamedAnswer, request: Request, reply: Reply) -> No
     """Forward a kubelet's answer to a client that requests a WebSocket; raises AnswerError."""
     protocol = websocket.chosen(request, _PROTOCOLS)
     if protocol is None:
-        reply.refuse_upgrade(_REFUSED)
+        reply.refuse_upgrade(HTTPStatus.FORBIDDEN)
         return
     socket = websocket.accept(request, reply, protocol)
     copying = asyncio.create_task(_copy(answer, socket, protocol), name="log to a WebSocket")

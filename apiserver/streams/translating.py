@@ -8,11 +8,12 @@ For commands the streams are copied individually, for port-forward the bytes.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import parse_qs
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.streams.backends import DialError
 from kvstack.apiserver.verbs.results import Connecting
@@ -31,7 +32,6 @@ from kvstack.component.streams.channels import (
 from kvstack.component.streams.spdy.pipes import Pipe
 from kvstack.component.streams.spdy.session import Session, SessionOverError, Stream
 
-Object: TypeAlias = dict[str, Any]
 Dial: TypeAlias = Callable[[str], Awaitable[Pipe]]
 """Upgrades a connection to the kubelet to SPDY/3.1 with a protocol; raises DialError,
 RefusedError."""

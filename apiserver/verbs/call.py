@@ -6,6 +6,7 @@ from typing import ParamSpec, TypeVar
 
 from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.request_info import Query, RequestInfo
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.schema.resource import Kind
@@ -14,7 +15,7 @@ from kvstack.apiserver.kinds.expressions_in_cel import CEL
 from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.policy.audit.audit_context import AuditContext
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.verbs.access import UserAccess
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.environment import Environment
@@ -73,7 +74,7 @@ class Call:
             return function(*args, **kwargs)
         return await self.env.large_objects.run(function, *args, **kwargs)
 
-    def note(self, obj: Obj) -> None:
+    def note(self, obj: Object) -> None:
         """Record the request's object in the audit."""
         if self.audit is not None:
             self.audit.record_request(json_text.copied(obj) if self.audit.wants_request else obj)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apimachinery.schema.decode import decode
@@ -26,7 +27,7 @@ from kvstack.apiserver.kinds.workloads.cells import scale_cells
 from kvstack.apiserver.kinds.workloads.scales import SCALE
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.reads import Page
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.verbs.forms.converting import ConvertedVersion
 
@@ -97,7 +98,7 @@ class Endpoint:
         self._versions = {each.group_version: each for each in rows}
         self._apply: ApplyEndpoint | None = None
 
-    def _own_cells(self) -> Callable[[Obj, float], list[Any]] | None:
+    def _own_cells(self) -> Callable[[Object, float], list[Any]] | None:
         if self.kind == self.row.kind:
             return self.strategy.cells or self.main.cells
         return scale_cells if self.kind.kind == SCALE else None
@@ -128,7 +129,7 @@ class Endpoint:
             return False
         return record.parse().get("apiVersion") != self.collection.codec.api_version
 
-    async def to_stored(self, obj: Obj) -> Obj:
+    async def to_stored(self, obj: Object) -> Object:
         """Return an object of the endpoint's version in its stored form; raises ApiError."""
         if self._is_stored_version or self.converted_version is None:
             return obj
@@ -150,16 +151,17 @@ class Endpoint:
                 self.kind.kind,
                 subresource=self.subresource,
                 reset_fields=self.strategy.reset_fields,
+                owned_fields=self.strategy.owned_fields,
                 convert=self.converted if len(self._versions) > 1 else None,
                 checks_versions=self.row.is_custom,
             )
         return self._apply
 
-    def is_of(self, obj: Obj) -> bool:
+    def is_of(self, obj: Object) -> bool:
         """Return whether an object is one of the resource, rather than a Scale or the like."""
         return bool(obj.get("kind") == self.hub_kind.kind)
 
-    def default(self, obj: Obj, now: str = "") -> None:
+    def default(self, obj: Object, now: str = "") -> None:
         """Apply this version's defaults to an object; now: of the request."""
         if self._conversion is None:
             self.main.default(obj)
@@ -170,7 +172,7 @@ class Endpoint:
         if now:
             self.main.default_times(obj, now)
 
-    def _complete_by_hub(self, obj: Obj) -> None:
+    def _complete_by_hub(self, obj: Object) -> None:
         """Apply the hub version's defaults to an object, and restore what only the hub has."""
         completed = self.from_hub(self.to_hub(json_text.copied(obj)))
         is_reset = (obj.get("metadata") or {}).get("managedFields") == []
@@ -179,7 +181,7 @@ class Endpoint:
         if is_reset:  # decoding drops the request to clear all managers
             obj.setdefault("metadata", {})["managedFields"] = []
 
-    def to_hub(self, obj: Obj) -> Obj:
+    def to_hub(self, obj: Object) -> Object:
         """Return an object of this version in the hub version, with its defaults.
 
         The argument may be changed.
@@ -197,7 +199,7 @@ class Endpoint:
         return obj
 
     @keeps(1)
-    def from_hub(self, obj: Obj) -> Obj:
+    def from_hub(self, obj: Object) -> Object:
         """Return an object of the hub version in this version; the argument is not changed."""
         if self.is_hub:
             return obj
@@ -206,7 +208,7 @@ class Endpoint:
         return decode(found, self.row.type).obj
 
     @keeps(1)
-    def converted(self, obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
+    def converted(self, obj: Object, api_version: str) -> tuple[Object, Type] | None:
         """Return an object in another served version, and its type; None: there is none.
 
         The argument is not changed, but the result may share parts with it and must not be changed.
@@ -259,7 +261,7 @@ def _blank_status(collection: Collection) -> Make | None:
     return None if field is None or field.is_pointer or field.omit_empty else zero(field.type)
 
 
-def _convert(obj: Obj, conversion: Conversion | None, *, to_hub: bool) -> Obj:
+def _convert(obj: Object, conversion: Conversion | None, *, to_hub: bool) -> Object:
     if conversion is None:
         return obj
     try:

@@ -25,7 +25,7 @@ class Settings:
     event_ttl_s: int = HOUR_S
     catch_up_s: float = 30.0
     """How long a write waits for the watch cache, where it must be current."""
-    allow_privileged: bool = True
+    allow_privileged: bool = False
     service_ranges: tuple[AddressRange, ...] = ()
     """The ranges of the flags, the default family first."""
     node_ports: PortRange = DEFAULT_RANGE

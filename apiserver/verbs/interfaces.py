@@ -4,9 +4,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
 
 from kvstack.apimachinery.attributes import User
-from kvstack.apiserver.registry.record import Obj
+from kvstack.apimachinery.objects.json_object import Object
 
-Validate: TypeAlias = Callable[[Obj], Awaitable[None] | None]
+Validate: TypeAlias = Callable[[Object], Awaitable[None] | None]
 """Calls validating admission for an object; raises ApiError."""
 
 
@@ -17,14 +17,14 @@ class ReviewRequest(NamedTuple):
     namespace: str
     name: str
     """Name in the path; empty for a review."""
-    obj: Obj
+    obj: Object
     """The decoded body; the handler may change it."""
     validate: Validate
     warnings: list[str]
     """Warnings for the client; the handler may add to them."""
 
 
-ReviewHandler: TypeAlias = Callable[[ReviewRequest], Awaitable[Obj]]
+ReviewHandler: TypeAlias = Callable[[ReviewRequest], Awaitable[Object]]
 """Returns the answer; raises ApiError."""
 
 
@@ -36,6 +36,6 @@ class ObjectSource(Protocol):
         """The names of all objects, in order."""
         ...
 
-    async def make(self, name: str) -> Obj:
+    async def make(self, name: str) -> Object:
         """Return the object of a name, without kind and apiVersion."""
         ...

@@ -9,7 +9,7 @@ Unreadable parameters are 400, invalid combinations 422. The first value of a pa
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects import fields, labels, status
 from kvstack.apimachinery.objects.field_errors import (
@@ -21,14 +21,13 @@ from kvstack.apimachinery.objects.field_errors import (
 )
 from kvstack.apimachinery.objects.fields import FieldSelector, FieldSelectorError
 from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector, SelectorError
 from kvstack.apimachinery.objects.metadata import validate_field_manager
 from kvstack.apimachinery.objects.request_info import Query, is_true
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int, parse_uint
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.registry.reads import EXACT, NOT_OLDER_THAN
-
-Obj = dict[str, Any]
 
 META_GROUP: Final = "meta.k8s.io"
 CREATE: Final = "CreateOptions"
@@ -54,9 +53,9 @@ class WriteOptions(NamedTuple):
     given_validation: str = ""
     """The given value of fieldValidation."""
 
-    def to_object(self, kind: str) -> Obj:
+    def to_object(self, kind: str) -> Object:
         """Return the options as admission sees them: those of a create or an update."""
-        options: Obj = {"kind": kind, "apiVersion": f"{META_GROUP}/v1"}
+        options: Object = {"kind": kind, "apiVersion": f"{META_GROUP}/v1"}
         if self.dry_run:
             options["dryRun"] = [_ALL]
         if self.manager:
@@ -98,9 +97,9 @@ class DeleteOptions(NamedTuple):
     dry_run: bool = False
     ignores_read_errors: bool = False
 
-    def to_object(self) -> Obj:
+    def to_object(self) -> Object:
         """Return the options as admission sees them."""
-        options: Obj = {"kind": "DeleteOptions", "apiVersion": f"{META_GROUP}/v1"}
+        options: Object = {"kind": "DeleteOptions", "apiVersion": f"{META_GROUP}/v1"}
         if self.grace_seconds is not None:
             options["gracePeriodSeconds"] = self.grace_seconds
         preconditions = {"uid": self.uid, "resourceVersion": self.resource_version}
@@ -180,7 +179,7 @@ def list_options(query: Query, *, is_watch: bool = False, is_list: bool = True) 
     return parameters
 
 
-def delete_options(query: Query, body: Obj | None) -> DeleteOptions:
+def delete_options(query: Query, body: Object | None) -> DeleteOptions:
     """Return the options of a delete: of the body if there is one; raises ApiError."""
     if body is None:
         if not query:
@@ -207,8 +206,8 @@ def check_of_collection(given: DeleteOptions) -> None:
         _refuse("DeleteOptions", [invalid(UNSAFE, True, text)])
 
 
-def _delete_query(query: Query) -> Obj:
-    content: Obj = {
+def _delete_query(query: Query) -> Object:
+    content: Object = {
         "gracePeriodSeconds": _integer(query, "gracePeriodSeconds"),
         "orphanDependents": _flag(query, "orphanDependents"),
         "dryRun": query.get("dryRun"),
@@ -223,7 +222,7 @@ def _delete_query(query: Query) -> Obj:
     return content
 
 
-def _delete_errors(options: DeleteOptions, body: Obj) -> list[FieldError]:
+def _delete_errors(options: DeleteOptions, body: Object) -> list[FieldError]:
     errors: list[FieldError] = []
     policy = body.get("propagationPolicy")
     if options.orphan_dependents is not None and policy is not None:

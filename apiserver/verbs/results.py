@@ -2,10 +2,11 @@
 
 from typing import NamedTuple, TypeAlias
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.registry.reads import Page
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.selection import Selection
 from kvstack.apiserver.verbs.options import ListParameters
 
@@ -20,7 +21,7 @@ class Stored(NamedTuple):
 class Computed(NamedTuple):
     """An object that is not stored in this form: of a dry run, a Scale, a review, a Status."""
 
-    obj: Obj
+    obj: Object
     """The object with kind and apiVersion."""
     kind: Kind
     type: Type

@@ -7,17 +7,16 @@ verdict = read_verdict(answer, uid, "v1", is_mutating=True)     → Verdict(allo
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.webhooks.client import Answer
 from kvstack.apiserver.webhooks.reading import read_review
-
-Obj = dict[str, Any]
 
 VERSIONS: Final = ("v1", "v1beta1")
 _GROUP: Final = "admission.k8s.io"
@@ -36,7 +35,7 @@ class Verdict(NamedTuple):
     """The answer of a webhook."""
 
     allowed: bool
-    status: Obj | None = None
+    status: Object | None = None
     """The Status of a refusal."""
     patch: bytes = b""
     warnings: Sequence[str] = ()
@@ -48,7 +47,7 @@ def known_version(versions: Sequence[str]) -> str:
     return next((each for each in versions if each in VERSIONS), "")
 
 
-def request_text(request: Obj) -> bytes:
+def request_text(request: Object) -> bytes:
     """Return a request without its uid as JSON, for `review_body`."""
     return orjson.dumps(request)
 
@@ -83,7 +82,7 @@ def _type(version: str) -> Type:
     return load().types[f"io.k8s.api.admission.{version}.{_KIND}"]
 
 
-def _check(review: Obj, response: Obj, uid: str) -> None:
+def _check(review: Object, response: Object, uid: str) -> None:
     own = response.get("uid") or ""
     if own != uid:
         raise InvalidResponseError(f"expected response.uid={quote(uid)}, got {quote(own)}")

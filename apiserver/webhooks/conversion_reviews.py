@@ -10,13 +10,12 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.webhooks.client import Answer, CallError
 from kvstack.apiserver.webhooks.reading import read_review
-
-Obj = dict[str, Any]
 
 VERSIONS: Final = ("v1", "v1beta1")
 _GROUP: Final = "apiextensions.k8s.io"
@@ -24,7 +23,7 @@ _KIND: Final = "ConversionReview"
 _TYPES: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions"
 
 
-def review_body(objects: Sequence[Obj], api_version: str, uid: str, version: str) -> bytes:
+def review_body(objects: Sequence[Object], api_version: str, uid: str, version: str) -> bytes:
     """Return the review that converts objects to another version."""
     request = {"uid": uid, "desiredAPIVersion": api_version, "objects": objects}
     return orjson.dumps({"kind": _KIND, "apiVersion": f"{_GROUP}/{version}", "request": request})

@@ -5,6 +5,7 @@ read_review(answer, "admission.k8s.io/v1", "AdmissionReview", type_)   → the o
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text, yaml_text
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
 from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
@@ -12,15 +13,13 @@ from kvstack.apimachinery.schema.decode import DecodeError, decode
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.webhooks.client import Answer, CallError
 
-Obj = dict[str, Any]
-
 _TYPE_META: Final = (
     'struct { APIVersion string "json:\\"apiVersion,omitempty\\"";'
     ' Kind string "json:\\"kind,omitempty\\"" }'
 )
 
 
-def read_review(answer: Answer, api_version: str, kind: str, type_: Type) -> Obj:
+def read_review(answer: Answer, api_version: str, kind: str, type_: Type) -> Object:
     """Return the review of an answer; raises CallError.
 
     An answer without kind counts as the expected one; its kind and apiVersion stay empty.

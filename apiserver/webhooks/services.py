@@ -8,17 +8,17 @@ count.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 
 SERVICES: Final = GroupResource("", "services")
 ENDPOINTS: Final = GroupResource("", "endpoints")
 SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
-SERVICE_NAME: Final = "kubernetes.io/service-name"
 
-Obj = dict[str, Any]
 Address = tuple[str, int]
 
 
@@ -29,11 +29,11 @@ class ServiceError(OSError):
 class Objects(Protocol):
     """The watch cache."""
 
-    def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
+    def get(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
         """Return an object; None: it does not exist."""
         ...
 
-    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
+    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Object]:
         """Return the objects of a namespace."""
         ...
 
@@ -63,12 +63,12 @@ class Services:
             raise ServiceError(f"no endpoints available for service {quote(name)}")
         return found
 
-    def slices(self, namespace: str, name: str) -> list[Obj]:
+    def slices(self, namespace: str, name: str) -> list[Object]:
         """Return the EndpointSlices of a Service."""
         return [
             each
             for each in self._view.list(SLICES, namespace)
-            if (each["metadata"].get("labels") or {}).get(SERVICE_NAME) == name
+            if (each["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) == name
         ]
 
     def _of_slices(self, namespace: str, name: str, port_name: str) -> Iterator[Address]:
@@ -90,7 +90,7 @@ class Services:
                     yield address["ip"], port
 
 
-def _port(ports: Iterable[Obj] | None, name: str) -> int:
+def _port(ports: Iterable[Object] | None, name: str) -> int:
     for each in ports or ():
         if (each.get("name") or "") == name and each.get("port"):
             return int(each["port"])

@@ -18,16 +18,27 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, Protocol
 
 from bench.procfs import Meter
-from tests.support.servers import Server
 
 _CRATE: Final = Path(__file__).parents[1] / "native"
 _BINARY: Final = _CRATE / "target" / "release" / "kvload"
 _BUILD_TIMEOUT_S: Final = 600
 _NATIVE: Final = (str(_BINARY),)
 PORTABLE: Final = (sys.executable, "-m", "bench.loads.portable")
+
+
+class Loadable(Protocol):
+    """A server that runs."""
+
+    @property
+    def endpoint(self) -> str:
+        """HOST:PORT."""
+
+    @property
+    def pid(self) -> int:
+        """The process whose CPU time counts."""
 
 
 class Loaded(NamedTuple):
@@ -65,7 +76,7 @@ def missing() -> str | None:
 
 
 def run(
-    server: Server,
+    server: Loadable,
     command: str,
     *,
     meanwhile: Callable[[], None] | None = None,

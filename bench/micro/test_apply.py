@@ -7,12 +7,12 @@ status, an autoscaler.
 """
 
 from collections.abc import Callable
-from typing import Any
 
 import orjson
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.apply.apply import on_apply
@@ -20,8 +20,7 @@ from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.apply.update import on_create, on_update
 
 NOW = "2026-01-01T00:00:00Z"
-Obj = dict[str, Any]
-Change = Callable[[Obj], object]
+Change = Callable[[Object], object]
 
 
 def _row(group: str, name: str) -> Resource:
@@ -38,7 +37,7 @@ STATUS = Endpoint(
 CONFIG_MAPS = Endpoint(_row("", "configmaps").type, "v1", "ConfigMap")
 
 
-def _container(name: str) -> Obj:
+def _container(name: str) -> Object:
     return {
         "name": name,
         "image": "img:1",
@@ -53,7 +52,7 @@ def _container(name: str) -> Obj:
     }
 
 
-def _deployment() -> Obj:
+def _deployment() -> Object:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -84,34 +83,34 @@ def _deployment() -> Obj:
     }
 
 
-def _copy(obj: Obj) -> Obj:
-    copied: Obj = orjson.loads(orjson.dumps(obj))
+def _copy(obj: Object) -> Object:
+    copied: Object = orjson.loads(orjson.dumps(obj))
     return copied
 
 
-def _changed(obj: Obj, change: Change) -> Obj:
+def _changed(obj: Object, change: Change) -> Object:
     new = _copy(obj)
     change(new)
     return new
 
 
-def _scale(obj: Obj) -> None:
+def _scale(obj: Object) -> None:
     obj["spec"]["replicas"] += 1
 
 
-def _roll_out(obj: Obj) -> None:
+def _roll_out(obj: Object) -> None:
     obj["spec"]["template"]["spec"]["containers"][0]["image"] = "img:2"
 
 
-def _add_container(obj: Obj) -> None:
+def _add_container(obj: Object) -> None:
     obj["spec"]["template"]["spec"]["containers"].append(_container("c"))
 
 
-def _nothing(_obj: Obj) -> None:
+def _nothing(_obj: Object) -> None:
     return None
 
 
-def _live() -> Obj:
+def _live() -> Object:
     live = _deployment()
     on_create(DEPLOYMENTS, live, "kubectl-create", NOW)
     observed = _changed(live, lambda obj: obj["status"].update(replicas=4))

@@ -8,13 +8,13 @@ roles of others.
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
 
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authorization.chain import Chain
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import default_objects
@@ -26,13 +26,11 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
 )
 from kvstack.apiserver.policy.interfaces import Change, Decision
 
-Obj = dict[str, Any]
-
 GROUPS = ("system:serviceaccounts", "system:serviceaccounts:n7", "devs", "ops")
 USER = User("system:serviceaccount:n7:sa", groups=(*GROUPS, "system:authenticated"))
 
 
-def _binding(name: str, role: str, subject: Obj, namespace: str = "") -> Obj:
+def _binding(name: str, role: str, subject: Object, namespace: str = "") -> Object:
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}
     return {
         "metadata": metadata,
@@ -41,12 +39,12 @@ def _binding(name: str, role: str, subject: Obj, namespace: str = "") -> Obj:
     }
 
 
-def _objects() -> list[tuple[GroupResource, Obj]]:
+def _objects() -> list[tuple[GroupResource, Object]]:
     rules = [
         {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": [f"things{n}", "pods"]}
         for n in range(10)
     ]
-    made: list[tuple[GroupResource, Obj]] = [
+    made: list[tuple[GroupResource, Object]] = [
         (CLUSTER_ROLES, {"metadata": {"name": f"role{n}"}, "rules": rules}) for n in range(1000)
     ]
     for number in range(10_000):
@@ -69,14 +67,14 @@ Callback = Callable[[Sequence[Change]], None]
 class _View:
     """A view that tells what it holds."""
 
-    def __init__(self, objects: list[tuple[GroupResource, Obj]]) -> None:
+    def __init__(self, objects: list[tuple[GroupResource, Object]]) -> None:
         self._objects = objects
         self.callbacks: dict[GroupResource, Callback] = {}
 
-    def get(self, _resource: GroupResource, _namespace: str, _name: str) -> Obj | None:
+    def get(self, _resource: GroupResource, _namespace: str, _name: str) -> Object | None:
         return None
 
-    def list(self, resource: GroupResource, _namespace: str | None = None) -> list[Obj]:
+    def list(self, resource: GroupResource, _namespace: str | None = None) -> list[Object]:
         return [obj for place, obj in self._objects if place == resource]
 
     def version(self, _resource: GroupResource) -> int:

@@ -8,9 +8,10 @@ Known are the built-in kinds and those of the definitions among the contents.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Self, TypeAlias
+from typing import Final, NamedTuple, Self
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apimachinery.schema.types import Type
@@ -20,8 +21,6 @@ from kvstack.apiserver.registry.codec import Codec
 from kvstack.apiserver.registry.keys import ROOT, KeyPrefixes
 from kvstack.apiserver.registry.registry import by_prefix, codec_of
 from kvstore.client.values import KeyValue
-
-Obj: TypeAlias = dict[str, Any]
 
 DEFINITIONS: Final = b"/registry/apiextensions.k8s.io/customresourcedefinitions/"
 
@@ -145,7 +144,7 @@ class Kinds:
         """Return the type of the objects that `read` returns."""
         return self._codec(key_of.prefix).type
 
-    def read(self, kv: KeyValue) -> Obj:
+    def read(self, kv: KeyValue) -> Object:
         """Return the object of a row, with its resourceVersion; raises UnreadableError."""
         key_of = self.find(kv.key)
         if key_of is None:
@@ -155,12 +154,12 @@ class Kinds:
             raise UnreadableError(f"{shown(kv.key)}: {record.error}")
         return record.parse()
 
-    def value_of(self, prefix: str, obj: Obj) -> bytes:
+    def value_of(self, prefix: str, obj: Object) -> bytes:
         """Return an object as this program stores it; obj: as `read` returns it."""
         codec = self._codec(prefix)
         return codec.value(codec.to_body(obj))
 
-    def objects(self, rows: Iterable[KeyValue]) -> Iterator[tuple[KeyOf, Obj]]:
+    def objects(self, rows: Iterable[KeyValue]) -> Iterator[tuple[KeyOf, Object]]:
         """Yield the objects of rows whose kind is known and that can be decoded."""
         for kv in rows:
             key_of = self.find(kv.key)

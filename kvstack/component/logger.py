@@ -1,4 +1,4 @@
-"""The interface of the operator's log; `kvstore.runtime.log` implements it."""
+"""The interface of the operator's log; `kvstack.component.line_log.line_logger` implements it."""
 
 from typing import Protocol
 

@@ -34,96 +34,120 @@ def with_defaults(settings: Mapping[str, Value]) -> dict[str, Value]:
 
 def build(read: FlagReader, set_flags: frozenset[str], warnings: list[str]) -> Config:
     """Make a Config of the values of all flags; set_flags: the names of those that were set."""
-    name = read.text("name")
-    peer_urls = read.texts("initial-advertise-peer-urls")
-    mode = read.text("auto-compaction-mode")
     gates = read.gates("feature-gates")
-    return Config(
-        name=name,
-        data_dir=read.text("data-dir") or f"{name}.etcd",
-        wal_dir=read.text("wal-dir"),
-        snapshot_count=read.number("snapshot-count", 10_000),
-        snapshot_catchup_entries=read.number("snapshot-catchup-entries", 5_000),
-        max_snapshots=read.number("max-snapshots"),
-        max_wals=read.number("max-wals"),
-        heartbeat_interval_ms=read.number("heartbeat-interval"),
-        election_timeout_ms=read.number("election-timeout"),
-        initial_election_tick_advance=read.switch("initial-election-tick-advance"),
-        pre_vote=read.switch("pre-vote"),
-        unsafe_no_fsync=read.switch("unsafe-no-fsync"),
-        memory_mlock=read.switch("memory-mlock"),
-        transport=read.text("transport"),
-        listen_client_urls=read.texts("listen-client-urls"),
-        listen_client_http_urls=read.texts("listen-client-http-urls"),
-        advertise_client_urls=read.texts("advertise-client-urls"),
-        socket_reuse_port=read.switch("socket-reuse-port"),
-        max_txn_ops=read.number("max-txn-ops"),
-        max_request_bytes=read.number("max-request-bytes"),
-        max_concurrent_streams=read.number("max-concurrent-streams"),
-        grpc_keepalive_min_time_s=read.seconds("grpc-keepalive-min-time"),
-        grpc_keepalive_interval_s=read.seconds("grpc-keepalive-interval"),
-        grpc_keepalive_timeout_s=read.seconds("grpc-keepalive-timeout"),
-        warning_unary_request_duration_s=read.seconds("warning-unary-request-duration", 0.3),
-        warning_apply_duration_s=read.seconds("warning-apply-duration"),
-        watch_progress_notify_interval_s=max(
-            read.seconds("watch-progress-notify-interval", 600.0), PROGRESS_INTERVAL_MIN_S
-        ),
-        enable_grpc_gateway=read.switch("enable-grpc-gateway"),
-        cors=_named(read, set_flags, "cors"),
-        host_whitelist=_named(read, set_flags, "host-whitelist"),
-        listen_peer_urls=read.texts("listen-peer-urls"),
-        raft_read_timeout_s=read.seconds("raft-read-timeout"),
-        raft_write_timeout_s=read.seconds("raft-write-timeout"),
-        initial_advertise_peer_urls=peer_urls,
-        initial_cluster=_initial_cluster(read, set_flags, name or "default", peer_urls),
-        initial_cluster_state=read.text("initial-cluster-state") or "new",
-        initial_cluster_token=read.text("initial-cluster-token"),
-        discovery=_discovery(read),
-        discovery_srv=read.text("discovery-srv"),
-        discovery_srv_name=read.text("discovery-srv-name"),
-        discovery_dns_server=read.text("discovery-dns-server"),
-        strict_reconfig_check=read.switch("strict-reconfig-check"),
-        max_learners=read.number("max-learners"),
-        force_new_cluster=read.switch("force-new-cluster"),
-        corrupt_check_time_s=read.seconds("corrupt-check-time"),
-        compact_hash_check_time_s=read.seconds("compact-hash-check-time"),
-        downgrade_check_time_s=read.seconds("downgrade-check-time"),
-        rebuild_from_peers=read.texts("rebuild-from-peers"),
-        rebuild_user=read.text("rebuild-user"),
-        quota_backend_bytes=read.number("quota-backend-bytes", QUOTA_DEFAULT_BYTES),
-        backend_batch_interval_s=read.seconds("backend-batch-interval", 0.1),
-        backend_batch_limit=read.number("backend-batch-limit", 10_000),
-        compaction_batch_limit=read.number("compaction-batch-limit", 1_000),
-        compaction_sleep_interval_s=read.seconds("compaction-sleep-interval", 0.01),
-        auto_compaction_mode=mode,
-        auto_compaction_retention=_retention(mode, read.text("auto-compaction-retention") or "0"),
-        bootstrap_defrag_threshold_megabytes=read.number("bootstrap-defrag-threshold-megabytes"),
-        client_tls=_tls(read, ""),
-        peer_tls=_tls(read, "peer-"),
-        self_signed_cert_validity_years=read.number("self-signed-cert-validity"),
-        cipher_suites=read.texts("cipher-suites"),
-        tls_min_version=read.text("tls-min-version"),
-        tls_max_version=read.text("tls-max-version"),
-        auth_token=read.text("auth-token"),
-        auth_token_ttl_s=read.number("auth-token-ttl"),
-        bcrypt_cost=read.number("bcrypt-cost"),
-        log_level=read.text("log-level"),
-        log_outputs=read.texts("log-outputs") or ("default",),
-        log_format=read.text("log-format"),
-        log_rotation=(
-            parse_rotation(read.text("log-rotation-config-json"))
-            if read.switch("enable-log-rotation")
-            else None
-        ),
-        enable_pprof=read.switch("enable-pprof"),
-        metrics=read.text("metrics"),
-        listen_metrics_urls=read.texts("listen-metrics-urls"),
-        tracing=_tracing(read),
+    config = Config(
         feature_gates=gates,
         set_flags=set_flags,
         ineffective=_ineffective(set_flags, gates),
         warnings=warnings,
     )
+    _read_member(config, read)
+    _read_clients(config, read)
+    _read_cluster(config, read)
+    _read_database(config, read)
+    _read_security(config, read)
+    _read_logs(config, read)
+    return config
+
+
+def _read_member(config: Config, read: FlagReader) -> None:
+    name = read.text("name")
+    config.name = name
+    config.data_dir = read.text("data-dir") or f"{name}.etcd"
+    config.wal_dir = read.text("wal-dir")
+    config.snapshot_count = read.number("snapshot-count", 10_000)
+    config.snapshot_catchup_entries = read.number("snapshot-catchup-entries", 5_000)
+    config.max_snapshots = read.number("max-snapshots")
+    config.max_wals = read.number("max-wals")
+    config.heartbeat_interval_ms = read.number("heartbeat-interval")
+    config.election_timeout_ms = read.number("election-timeout")
+    config.initial_election_tick_advance = read.switch("initial-election-tick-advance")
+    config.pre_vote = read.switch("pre-vote")
+    config.unsafe_no_fsync = read.switch("unsafe-no-fsync")
+    config.memory_mlock = read.switch("memory-mlock")
+    config.transport = read.text("transport")
+
+
+def _read_clients(config: Config, read: FlagReader) -> None:
+    config.listen_client_urls = read.texts("listen-client-urls")
+    config.listen_client_http_urls = read.texts("listen-client-http-urls")
+    config.advertise_client_urls = read.texts("advertise-client-urls")
+    config.socket_reuse_port = read.switch("socket-reuse-port")
+    config.max_txn_ops = read.number("max-txn-ops")
+    config.max_request_bytes = read.number("max-request-bytes")
+    config.max_concurrent_streams = read.number("max-concurrent-streams")
+    config.grpc_keepalive_min_time_s = read.seconds("grpc-keepalive-min-time")
+    config.grpc_keepalive_interval_s = read.seconds("grpc-keepalive-interval")
+    config.grpc_keepalive_timeout_s = read.seconds("grpc-keepalive-timeout")
+    config.warning_unary_request_duration_s = read.seconds("warning-unary-request-duration", 0.3)
+    config.warning_apply_duration_s = read.seconds("warning-apply-duration")
+    config.watch_progress_notify_interval_s = max(
+        read.seconds("watch-progress-notify-interval", 600.0), PROGRESS_INTERVAL_MIN_S
+    )
+    config.enable_grpc_gateway = read.switch("enable-grpc-gateway")
+    config.cors = _named(read, config.set_flags, "cors")
+    config.host_whitelist = _named(read, config.set_flags, "host-whitelist")
+
+
+def _read_cluster(config: Config, read: FlagReader) -> None:
+    config.listen_peer_urls = read.texts("listen-peer-urls")
+    config.raft_read_timeout_s = read.seconds("raft-read-timeout")
+    config.raft_write_timeout_s = read.seconds("raft-write-timeout")
+    config.initial_advertise_peer_urls = read.texts("initial-advertise-peer-urls")
+    config.initial_cluster = _initial_cluster(config, read)
+    config.initial_cluster_state = read.text("initial-cluster-state") or "new"
+    config.initial_cluster_token = read.text("initial-cluster-token")
+    config.discovery = _discovery(read)
+    config.discovery_srv = read.text("discovery-srv")
+    config.discovery_srv_name = read.text("discovery-srv-name")
+    config.discovery_dns_server = read.text("discovery-dns-server")
+    config.strict_reconfig_check = read.switch("strict-reconfig-check")
+    config.max_learners = read.number("max-learners")
+    config.force_new_cluster = read.switch("force-new-cluster")
+    config.corrupt_check_time_s = read.seconds("corrupt-check-time")
+    config.compact_hash_check_time_s = read.seconds("compact-hash-check-time")
+    config.downgrade_check_time_s = read.seconds("downgrade-check-time")
+    config.rebuild_from_peers = read.texts("rebuild-from-peers")
+    config.rebuild_user = read.text("rebuild-user")
+
+
+def _read_database(config: Config, read: FlagReader) -> None:
+    mode = read.text("auto-compaction-mode")
+    config.quota_backend_bytes = read.number("quota-backend-bytes", QUOTA_DEFAULT_BYTES)
+    config.backend_batch_interval_s = read.seconds("backend-batch-interval", 0.1)
+    config.backend_batch_limit = read.number("backend-batch-limit", 10_000)
+    config.compaction_batch_limit = read.number("compaction-batch-limit", 1_000)
+    config.compaction_sleep_interval_s = read.seconds("compaction-sleep-interval", 0.01)
+    config.auto_compaction_mode = mode
+    retention = read.text("auto-compaction-retention") or "0"
+    config.auto_compaction_retention = _retention(mode, retention)
+    config.bootstrap_defrag_threshold_megabytes = read.number(
+        "bootstrap-defrag-threshold-megabytes"
+    )
+
+
+def _read_security(config: Config, read: FlagReader) -> None:
+    config.client_tls = _tls(read, "")
+    config.peer_tls = _tls(read, "peer-")
+    config.self_signed_cert_validity_years = read.number("self-signed-cert-validity")
+    config.cipher_suites = read.texts("cipher-suites")
+    config.tls_min_version = read.text("tls-min-version")
+    config.tls_max_version = read.text("tls-max-version")
+    config.auth_token = read.text("auth-token")
+    config.auth_token_ttl_s = read.number("auth-token-ttl")
+    config.bcrypt_cost = read.number("bcrypt-cost")
+
+
+def _read_logs(config: Config, read: FlagReader) -> None:
+    config.log_level = read.text("log-level")
+    config.log_outputs = read.texts("log-outputs") or ("default",)
+    config.log_format = read.text("log-format")
+    if read.switch("enable-log-rotation"):
+        config.log_rotation = parse_rotation(read.text("log-rotation-config-json"))
+    config.enable_pprof = read.switch("enable-pprof")
+    config.metrics = read.text("metrics")
+    config.listen_metrics_urls = read.texts("listen-metrics-urls")
+    config.tracing = _tracing(read)
 
 
 def _named(read: FlagReader, set_flags: frozenset[str], flag: str) -> tuple[str, ...]:
@@ -193,13 +217,12 @@ def _ineffective(set_flags: frozenset[str], gates: Mapping[str, bool]) -> dict[s
     return reasons
 
 
-def _initial_cluster(
-    read: FlagReader, set_flags: frozenset[str], name: str, peer_urls: tuple[str, ...]
-) -> str:
+def _initial_cluster(config: Config, read: FlagReader) -> str:
     cluster = read.text("initial-cluster")
-    if "initial-cluster" in set_flags:
+    if "initial-cluster" in config.set_flags:
         return cluster
-    return ",".join(f"{name}={url}" for url in peer_urls)
+    name = config.name or "default"
+    return ",".join(f"{name}={url}" for url in config.initial_advertise_peer_urls)
 
 
 def _retention(mode: str, text: str) -> int:

@@ -17,6 +17,7 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.table import controllers
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.cluster import TestCluster
+from tests.support.waiting import answered
 
 Object = dict[str, Any]
 
@@ -38,12 +39,12 @@ async def define(cluster: TestCluster) -> None:
         "spec": spec,
     }
     await cluster.admin.create(CUSTOM_RESOURCE_DEFINITIONS, "", body)
-    async with asyncio.timeout(_WAIT_S):
-        while True:
-            found = await discover(cluster.admin)
-            if found.of_kind("example.com/v1", "Widget") is not None:
-                return
-            await asyncio.sleep(0.05)
+
+    async def is_served() -> bool:
+        found = await discover(cluster.admin)
+        return found.of_kind("example.com/v1", "Widget") is not None
+
+    await answered(is_served, within_s=_WAIT_S)
 
 
 async def make(
@@ -60,15 +61,17 @@ async def make(
 
 async def gone(cluster: TestCluster, resource: ResourceType, namespace: str, name: str) -> None:
     """Wait until there is no such object."""
-    async with asyncio.timeout(_WAIT_S):
-        while True:
-            try:
-                await cluster.admin.get(resource, namespace, name)
-            except ApiError as error:
-                if error.code != 404:
-                    raise
-                return
-            await asyncio.sleep(0.05)
+
+    async def is_gone() -> bool:
+        try:
+            await cluster.admin.get(resource, namespace, name)
+        except ApiError as error:
+            if error.code != 404:
+                raise
+            return True
+        return False
+
+    await answered(is_gone, within_s=_WAIT_S)
 
 
 def play(tmp_path: Path, chosen: str, story: Any) -> None:
@@ -117,13 +120,13 @@ def test_they_are_counted_and_go_with_their_namespace(tmp_path: Path) -> None:
             "spec": {"hard": {"count/widgets.example.com": "5"}},
         }
         await cluster.admin.create(RESOURCE_QUOTAS, "n", quota)
-        async with asyncio.timeout(_WAIT_S):
-            while True:
-                found = await cluster.admin.get(RESOURCE_QUOTAS, "n", "q")
-                used = (found.get("status") or {}).get("used") or {}
-                if used.get("count/widgets.example.com") == "1":
-                    break
-                await asyncio.sleep(0.05)
+
+        async def is_counted() -> bool:
+            found = await cluster.admin.get(RESOURCE_QUOTAS, "n", "q")
+            used = (found.get("status") or {}).get("used") or {}
+            return bool(used.get("count/widgets.example.com") == "1")
+
+        await answered(is_counted, within_s=_WAIT_S)
         await cluster.admin.delete(NAMESPACES, "", "n")
         await gone(cluster, NAMESPACES, "", "n")
         assert await cluster.admin.list_all(WIDGETS) == []

@@ -51,7 +51,7 @@ def test_truths(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("1 / 0", "division by zero"),
         ("9223372036854775807 + 1", "integer overflow"),
@@ -63,8 +63,8 @@ def test_truths(text: str) -> None:
         ("duration('1h') > null", "no such overload"),
     ],
 )
-def test_what_goes_wrong_is_reported(text: str, told: str) -> None:
-    with pytest.raises(EvaluationError, match=told):
+def test_what_goes_wrong_is_reported(text: str, message: str) -> None:
+    with pytest.raises(EvaluationError, match=message):
         value(f"dyn({text}) == 1", a={}, b="x")
 
 

@@ -8,7 +8,6 @@ import random
 import re
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import grpc
@@ -21,6 +20,7 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.node.harness import Disk, Harness
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, ours, running
+from tests.support.waiting import wait_for
 
 SEED = int(os.environ.get("KVSTORE_TEST_SEED", "1"))
 PUTS = 120
@@ -241,10 +241,7 @@ def outcome(server: Server) -> tuple[int | None, str]:
                 client.hash_kv()
                 return None, server.log()
         except (AssertionError, grpc.RpcError):
-            deadline = time.monotonic() + 10
-            while process.poll() is None:
-                assert time.monotonic() < deadline, f"it hangs:\n{server.log()}"
-                time.sleep(0.01)
+            wait_for(lambda: process.poll() is not None, lambda: f"its end:\n{server.log()}", 10)
             return process.returncode, server.log()
 
 

@@ -206,8 +206,7 @@ def test_stopped_under_load(tmp_path: Path) -> None:
         for thread in threads:
             thread.start()
         began.wait(HANGS_S)
-        while len(acknowledged) < 200:
-            time.sleep(0.005)
+        wait_for(lambda: len(acknowledged) >= 200, "writes are acknowledged")
         began_s = time.monotonic()
         before_s = queued_s(server.pid)
         os.kill(server.pid, signal.SIGTERM)

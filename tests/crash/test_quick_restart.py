@@ -24,6 +24,7 @@ from tests.support.network.tcp_proxy import TcpProxy
 from tests.support.processors import queued_s
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, free_ports, ours
+from tests.support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.slow,
@@ -139,18 +140,19 @@ def write(server: Server, count: int = KEYS) -> int:
 
 def followers_of(servers: list[Server]) -> list[Server]:
     """Return the servers that do not lead, once there is a leader that all of them know."""
-    deadline_s = time.monotonic() + WAIT_S
-    while True:
+
+    def followers() -> list[Server]:
         found = []
         for server in servers:
             with Client(server.endpoint) as client:
                 found.append(client.call(rpc.STATUS, pb.StatusRequest(), 5.0))
         leaders = {status.leader for status in found}
-        if len(leaders) == 1 and leaders != {0}:
-            pairs = zip(servers, found, strict=True)
-            return [each for each, status in pairs if status.header.member_id not in leaders]
-        assert time.monotonic() < deadline_s, servers[0].log()
-        time.sleep(0.02)
+        if len(leaders) > 1 or leaders == {0}:
+            return []
+        pairs = zip(servers, found, strict=True)
+        return [each for each, status in pairs if status.header.member_id not in leaders]
+
+    return wait_for(followers, servers[0].log, WAIT_S)
 
 
 @pytest.mark.parametrize("gate", ["false", "true"])

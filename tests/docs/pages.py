@@ -64,9 +64,10 @@ def spans(page: Path) -> list[str]:
 
 
 def _block_lines(text: str) -> Iterator[str]:
-    """Yield the lines of indented and fenced blocks, those that go on after a backslash joined."""
+    """Yield the commands of indented and fenced blocks: their lines, joined where they go on."""
     is_fenced, begun, before = False, "", ""
-    for line in text.splitlines():
+    lines = iter(text.splitlines())
+    for line in lines:
         if line.startswith("```"):
             is_fenced = not is_fenced
             before = ""
@@ -77,7 +78,17 @@ def _block_lines(text: str) -> Iterator[str]:
             if begun.endswith("\\"):
                 begun = begun[:-1].rstrip() + " "
                 continue
-            yield begun
+            yield "\n".join((begun, *_document(lines))) if begun.endswith("<<END") else begun
             begun = ""
         elif line:
             before = line
+
+
+def _document(lines: Iterator[str]) -> Iterator[str]:
+    """Yield the lines of a here-document, its end too, without the block's indentation."""
+    for line in lines:
+        text = line.removeprefix("    ")
+        yield text
+        if text == "END":
+            return
+    raise ValueError("a here-document without an END")

@@ -28,7 +28,7 @@ NOTES = {
 
 
 @pytest.fixture
-def shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shown:
+def help_of_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shown:
     """Returns what --help of a command shows, whoever's machine this is."""
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setenv("PATH", "")
@@ -60,8 +60,8 @@ def index() -> str:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_page_of_a_command(name: str, shown: Shown, rewrite: bool) -> None:  # noqa: FBT001
-    path, now = DOCS / f"{name}.md", page(name, shown(name))
+def test_the_page_of_a_command(name: str, help_of_command: Shown, rewrite: bool) -> None:  # noqa: FBT001
+    path, now = DOCS / f"{name}.md", page(name, help_of_command(name))
     if rewrite:
         path.write_text(now)
     assert path.read_text() == now, f"run: pytest --rewrite {__file__}"

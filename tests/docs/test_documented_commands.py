@@ -1,6 +1,9 @@
-"""The commands of README and docs: each is run here, run by a named test, or listed as not run.
+"""The commands of README and docs: each is run by a test that has to change with the page.
 
-A page with commands of one topic may name one test for all of them (`PAGES`).
+typed      here, in one cluster, as they stand on the pages (`prepared`)
+played     by tests that read the page, as a story (`PLAYED`)
+held       by a named test, whose source has the command letter for letter (`HELD`)
+started    a named test starts the program; here its flags are read from the page (`STARTED`)
 """
 
 import os
@@ -8,7 +11,6 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -18,76 +20,144 @@ import pytest
 from tests.agents.standalone.test_stack import STOP_S, lines_of, up
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
-from tests.docs.pages import ROOT, commands
+from tests.clusters.support.stories import story_of
+from tests.docs.command_lines import faults
+from tests.docs.pages import ROOT, Documented, commands, pages, spans
+from tests.support.documented import texts
 from tests.support.network.ports import free_ports
 from tests.support.servers import ETCDCTL
+from tests.support.waiting import wait_for
 
 WAIT_S: Final = 60.0
-STARTS: Final = "tests/agents/standalone/test_stack.py"
-DOCTOR: Final = "tests/agents/standalone/test_doctor.py"
-ENVTEST: Final = "tests/agents/standalone/test_envtest.py"
-KUBELET: Final = "tests/agents/kubelet/test_command.py"
+PLAYED: Final = (
+    story_of("fork.md"),
+    story_of("fork.md", "A clock of its own"),
+    story_of("plan.md"),
+)
+"""Stories that tests of tests/clusters play: they read the page."""
 SEVERAL: Final = "tests/agents/standalone/test_several_nodes.py"
-FARM: Final = "tests/clusters/farm/test_farm.py"
 COMPOSE: Final = "tests/agents/topology/test_docker.py"
-PAGES: Final = {
-    "dashboard.md": "tests/agents/dashboard/test_page.py",
-    "dns.md": "tests/agents/standalone/test_dns.py",
-    "fork.md": "tests/clusters/commands/test_story.py",
-    "plan.md": "tests/clusters/plan/test_plan_story.py",
-    "ipv6.md": "tests/agents/standalone/test_dual_stack.py",
-    "local-path.md": "tests/agents/standalone/test_local_path.py",
-    "network-policies.md": "tests/agents/standalone/test_network_policies.py",
-    "resource-metrics.md": "tests/agents/metrics/test_top.py",
-    "several-nodes.md": SEVERAL,
-    "services.md": "tests/agents/standalone/test_services.py",
-    "without-root.md": "tests/agents/standalone/rootless/test_rootless.py",
+DUAL_STACK: Final = "tests/agents/standalone/test_dual_stack.py"
+METRICS: Final = "tests/agents/metrics/test_top.py"
+SERVICES: Final = "tests/agents/standalone/test_services.py"
+ROOTLESS: Final = "tests/agents/standalone/rootless/test_rootless.py"
+HELD: Final = {
+    "ipv6.md": {
+        "kvstack up --cluster-cidr=10": DUAL_STACK,
+        "kvstack up --service-cluster-ip-range=fd00": DUAL_STACK,
+    },
+    "performance.md": {"make bench": "tests/e2e/test_bench.py"},
+    "resource-metrics.md": {"kubectl": METRICS},
+    "running-a-cluster.md": {"docker compose": COMPOSE, "kubectl --kubeconfig": COMPOSE},
+    "services.md": {"kubectl": SERVICES, "curl": SERVICES},
+    "several-nodes.md": {"kubectl": SEVERAL, "kvstack up": SEVERAL, "kvstack join": SEVERAL},
+    "without-root.md": {"kubectl": ROOTLESS, "curl": ROOTLESS},
 }
-"""Pages whose commands one test runs."""
-ELSEWHERE: Final = {
-    "etcdctl watch greeting": "tests/e2e/test_etcdctl.py",
-    "kvstack doctor": DOCTOR,
-    "kvstack envtest ./assets": ENVTEST,
-    "kvstack apiserver --etcd-servers=": "tests/apiserver/migration",
-    "kvstack farm": FARM,
-    "kvstack kubelet": KUBELET,
-    "kvstack token create": SEVERAL,
-    "kvstack up --data-dir": STARTS,
-    "kvstore --name m1": "tests/e2e/members",
-    "kvstore-util migrate": "tests/docs/test_util_commands.py",
-    "make bench": "tests/e2e/test_bench.py",
-    "make run": STARTS,
-    "docker compose": COMPOSE,
-    "kubectl --kubeconfig certs/kubernetes/admin.conf get nodes": COMPOSE,
+"""By page and what commands begin with: the test that runs them. It has them letter for letter."""
+STARTED: Final = {
+    "kvstack apiserver": "tests/apiserver/migration/test_migration.py",
+    "kvstack cni": "tests/agents/kubelet/cni/test_plugin.py",
+    "kvstack doctor": "tests/agents/standalone/test_doctor.py",
+    "kvstack envtest": "tests/agents/standalone/test_envtest.py",
+    "kvstack farm": "tests/clusters/farm/test_farm.py",
+    "kvstack kubelet": "tests/agents/kubelet/test_command.py",
+    "kvstack metrics": "tests/agents/metrics/test_command.py",
+    "kvstack proxy": "tests/agents/proxy/test_process.py",
+    "kvstack token": SEVERAL,
+    "kvstack up": "tests/agents/standalone/test_stack.py",
+    "kvstore --name": "tests/e2e/members/test_join.py",
+    "make run": "tests/agents/standalone/test_stack.py",
 }
-"""What a command begins with, and the test that runs it or the program that it starts."""
+"""Our own programs, and a test that starts each. Here the flags of the page's command are read."""
 NOT_RUN: Final = {
     "go test ./…": "needs Go and a module; test_envtest.py starts the launchers as envtest does",
+    "kvstore-util migrate": "test_util_commands.py runs it, and reads the page",
+    "make conformance": "needs a release's program and images; see tests/conformance/kubernetes",
 }
-"""Commands that cannot be run here, and why."""
+"""Commands that are not run here, and why."""
 ONCE: Final = ("kubectl create", "kubectl delete")
-ENDLESS: Final = (" logs -f ", " port-forward ", "kubectl proxy", " get pods -w")
+ENDLESS: Final = (" logs -f ", " port-forward ", "kubectl proxy", " get pods -w", "etcdctl watch ")
+INSTEAD: Final = {
+    "etcdctl watch greeting": "etcdctl watch greeting --rev=1",  # the changes that were
+    "kvstack:network-policies": "own:network-policies",  # `kvstack up` has made the other
+}
+"""What is typed in the place of what a page has."""
 
 
 def prepared() -> list[str]:
     """Return the commands to run here, each once, in the order of the pages."""
+    played = {line for story in PLAYED for line in story}
     found = {
         each.text: None
         for each in commands()
-        if each.page not in PAGES and not each.text.startswith((*ELSEWHERE, *NOT_RUN))
+        if each.text not in played
+        and not holder(each)
+        and not each.text.startswith((*STARTED, *NOT_RUN))
     }
     return sorted(found, key=lambda text: "kubectl delete" in text)
 
 
+def holder(command: Documented) -> str:
+    """Return the test that has to hold a command; empty: none."""
+    rows = HELD.get(command.page, {}).items()
+    return next((path for begin, path in rows if command.text.startswith(begin)), "")
+
+
+def test_tests_hold_the_commands_that_they_are_to_prove() -> None:
+    missing = [
+        f"{command.page}: {command.text}: not in {path}"
+        for command in commands()
+        if (path := holder(command)) and command.text not in texts(ROOT / path)
+    ]
+    assert not missing
+
+
+def test_own_programs_have_the_flags_that_pages_name() -> None:
+    named = [
+        *((page.name, " ".join(text.split())) for page in pages() for text in spans(page)),
+        *commands(),
+    ]
+    assert len(named) > 400
+    assert not [(page, text, found) for page, text in named if (found := faults(text))]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("kvstack up --data-dir DIR --node 3", "kvstack up has no flag --node"),
+        ("kvstack up --data-dir $(mktemp -d) --nodes 3 | tee log --x", ""),
+        ("kvstack up --log-level loud", "--log-level loud: one of debug"),
+        ("kvstack token make", "kvstack token has no action make"),
+        ("kvstack token create|list", ""),
+        ("kvstack plan -o markdown -- kubectl drain x --force", ""),
+        ('make run ARGS="--node 3"', "kvstack up has no flag --node"),
+        ('make run ARGS="--nodes 3"', ""),
+        ("kvstore --data-dirs x", "data-dirs"),
+    ],
+)
+def test_flags_that_are_not_there_are_found(text: str, fault: str) -> None:
+    found = "\n".join(faults(text))
+    assert fault in found
+    assert bool(fault) == bool(found)
+
+
 def test_the_tests_that_are_named_are_there() -> None:
-    for path in {*ELSEWHERE.values(), *PAGES.values()}:
-        assert (ROOT / path).exists(), path
+    for path in {*STARTED.values(), *(path for rows in HELD.values() for path in rows.values())}:
+        assert (ROOT / path).is_file(), path
 
 
 def test_no_row_is_left_over() -> None:
-    texts = [each.text for each in commands()]
-    rows = (*ELSEWHERE, *NOT_RUN)
-    assert not [row for row in rows if not any(each.startswith(row) for each in texts)]
+    left = [
+        (page, begin)
+        for page, rows in HELD.items()
+        for begin in rows
+        if not any(each.page == page and each.text.startswith(begin) for each in commands())
+    ]
+    begun = [each.text for each in commands()]
+    left += [
+        ("", row) for row in (*STARTED, *NOT_RUN) if not any(each.startswith(row) for each in begun)
+    ]
+    assert not left
 
 
 def test_no_command_needs_a_program_that_tests_do_not_have() -> None:
@@ -107,6 +177,7 @@ def test_what_users_type_works(tmp_path: Path) -> None:
         pytest.skip(f"no kubectl: {error}")
     api, web, proxy = free_ports(3)
     ports = {":6443": f":{api}", "8080": str(web), "kubectl proxy": f"kubectl proxy --port={proxy}"}
+    ports |= INSTEAD
     with up(tmp_path / "default.etcd", f"--secure-port={api}") as process:
         exported = [each for each in lines_of(process) if each.startswith("export ")]
         environment = {
@@ -130,29 +201,28 @@ def _with(text: str, ports: dict[str, str]) -> str:
 
 def _type(text: str, directory: Path, environment: dict[str, str]) -> None:
     """Run a command as in a shell, again until it succeeds if that changes nothing."""
-    deadline = time.monotonic() + WAIT_S
-    while True:
+    error = ""
+
+    def succeeds() -> bool:
+        nonlocal error
         if any(each in text for each in ENDLESS):
-            said = _first_line(text, directory, environment)
-            if said and "rror" not in said:
-                return
-        else:
-            done = subprocess.run(
-                ["bash", "-c", text],
-                cwd=directory,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=WAIT_S,
-                check=False,
-            )
-            if done.returncode == 0:
-                return
-            said = done.stderr
-        assert not text.startswith(ONCE), f"{text}: {said}"
-        assert time.monotonic() < deadline, f"{text}: {said}"
-        time.sleep(0.2)
+            error = _first_line(text, directory, environment)
+            return bool(error) and "rror" not in error
+        done = subprocess.run(
+            ["bash", "-c", text],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        error = done.stderr
+        assert not (done.returncode and text.startswith(ONCE)), f"{text}: {error}"
+        return done.returncode == 0
+
+    wait_for(succeeds, lambda: f"{text}: {error}", WAIT_S, every_s=0.2)
 
 
 def _first_line(text: str, directory: Path, environment: dict[str, str]) -> str:

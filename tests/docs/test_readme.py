@@ -44,6 +44,14 @@ def test_every_command_named_exists() -> None:
     assert not unknown
 
 
+@pytest.mark.parametrize("name", ["run", "long"])
+def test_ci_runs_targets_that_exist(name: str) -> None:
+    (command,) = re.findall(r"^exec make (.*)$", (ROOT / ".ci" / name).read_text(), re.MULTILINE)
+    targets = [word for word in command.split() if not word.startswith("-") and "=" not in word]
+    assert targets
+    assert set(targets) <= TARGETS
+
+
 def _exists(words: list[str]) -> bool:
     program, first = words[0], words[1] if len(words) > 1 else ""
     if not first or first.startswith(("-", "…", "<")):

@@ -11,6 +11,7 @@ import pytest
 
 from bench.loads import h2, kvload
 from kvstore.transport import native
+from tests.support.documented import words
 
 ROOT = Path(__file__).parents[2]
 BENCH_S = 840.0  # a busy machine took 93 s for `stack`
@@ -137,7 +138,9 @@ def test_a_scenario_is_measured(
 
 
 def test_a_program_to_compare_with_must_be_there() -> None:
-    done = bench("--quick", "api-server", "--program", "etcd=/nowhere/etcd")
+    command = 'make bench ARGS="quick --program etcd=/usr/local/bin/etcd"'
+    _, flags = words(command, {"/usr/local/bin/etcd": "/nowhere/etcd"})
+    done = bench("--quick", *flags.removeprefix("ARGS=").split())
     assert done.returncode == 2
     assert (
         "etcd=/nowhere/etcd: not one of kube-apiserver, etcd, kube-scheduler,"

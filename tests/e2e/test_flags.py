@@ -4,7 +4,6 @@ import os
 import re
 import resource
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +17,7 @@ from kvstore.server.boot.snapshot_source import SnapshotSource
 from kvstore.transport import native
 from tests.support.certificates import Authority
 from tests.support.servers import Server, etcdctl, ours, running
+from tests.support.waiting import wait_for
 
 LOCK_BYTES = 1 << 30
 
@@ -70,13 +70,11 @@ def size_bytes(server: Server) -> int:
 
 
 def messages_until_ready(server: Server) -> list[object]:
-    deadline_s = time.monotonic() + 20
-    while time.monotonic() < deadline_s:
-        messages = [record["msg"] for record in server.log_records()]
-        if "serving client traffic" in messages:
-            return messages
-        time.sleep(0.02)
-    raise AssertionError(f"never ready:\n{server.log()}")
+    def messages() -> list[object]:
+        found = [record["msg"] for record in server.log_records()]
+        return found if "serving client traffic" in found else []
+
+    return wait_for(messages, server.log)
 
 
 @pytest.mark.parametrize(

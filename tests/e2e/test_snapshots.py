@@ -19,6 +19,7 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support.models.store_view import WHOLE, Store, fill, member, view
 from tests.support.servers import Server, etcd, etcdctl, etcdutl, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -192,10 +193,7 @@ def test_what_etcd_had_begun_is_finished_as_etcd_would(tmp_path: Path) -> None:
 
 
 def wait_for_revision(store: Store, revision: int) -> None:
-    deadline = time.monotonic() + 20
-    while store.revision < revision:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: store.revision >= revision, f"revision {revision}")
 
 
 def test_an_etcds_directory_is_refused_while_etcd_runs(tmp_path: Path) -> None:
@@ -277,10 +275,7 @@ def snapshot_files(server: Server) -> list[str]:
 
 
 def wait_until_no_snapshot_files(server: Server) -> None:
-    deadline = time.monotonic() + 20
-    while left := snapshot_files(server):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.02)
+    wait_for(lambda: not snapshot_files(server), "no files are left")
 
 
 @pytest.mark.xdist_group("large snapshot")

@@ -27,7 +27,7 @@ def words(unit: Path) -> list[str]:
 
 @pytest.fixture
 def help_of(capsys: pytest.CaptureFixture[str]) -> HelpOf:
-    def shown(command: str) -> str:
+    def help_text(command: str) -> str:
         try:
             code: object = main([command, "--help"])
         except SystemExit as ended:  # argparse
@@ -35,7 +35,7 @@ def help_of(capsys: pytest.CaptureFixture[str]) -> HelpOf:
         assert code == 0
         return capsys.readouterr().out
 
-    return shown
+    return help_text
 
 
 def test_there_is_a_unit_for_each_program_of_a_machine() -> None:

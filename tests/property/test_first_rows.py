@@ -120,7 +120,7 @@ ROW = KeyValue(b"k", b"v", 3, 5, 2, 0)
 
 
 @pytest.mark.parametrize(
-    ("rows", "told"),
+    ("rows", "message"),
     [
         (FirstRows([], 0, 0), "a store at revision 0 cannot be read from 0 on"),
         (FirstRows([], 5, 6), "a store at revision 5 cannot be read from 6 on"),
@@ -143,6 +143,6 @@ ROW = KeyValue(b"k", b"v", 3, 5, 2, 0)
         (FirstRows([ROW], 9, 9, {7: 0}), "lease 7: TTL 0 s is not between 1 and"),
     ],
 )
-def test_rows_that_cannot_be(rows: FirstRows, told: str) -> None:
-    with pytest.raises(DataDirError, match=told):
+def test_rows_that_cannot_be(rows: FirstRows, message: str) -> None:
+    with pytest.raises(DataDirError, match=message):
         lay(rows, MemoryBackend())

@@ -20,8 +20,7 @@ state at every index.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -32,9 +31,10 @@ from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.raft_internal_pb2 import InternalAuthenticateRequest
 from kvstore.wire.internal import Field, credentials, unwrap
 from kvstore.wire.raft_codec import decode_conf_change
-from tests.sim.access.access_checks import NOBODY, REFUSALS, AccessChecker, Caller, sets_password
+from tests.sim.access.access_checks import REFUSALS, AccessChecker, sets_password
 from tests.sim.access.auth_model import AuthModel
-from tests.sim.model import COMPACTED, FUTURE, NO_SPACE, Answer, StoreModel
+from tests.sim.calls import Call, Mark
+from tests.sim.model import COMPACTED, FUTURE, NO_SPACE, StoreModel
 from tests.sim.roster import Roster
 from tests.sim.violation import Violation as Violation
 from tests.sim.violation import demand
@@ -96,41 +96,6 @@ def tag(number: int) -> bytes:
 
 
 _TAG_BYTES = len(tag(0))
-
-
-@dataclass(slots=True)
-class Call:
-    """One call under way."""
-
-    id: int
-    method: int
-    request: Message
-    body: bytes
-    refusal: str = ""  # what admission must answer
-    reads_only: bool = True
-    serializable: bool = False
-    must_succeed: bool = False
-    caller: Caller = NOBODY
-    member: int = 0  # that got the call
-    asked_ns: int = 0
-    local: int = 0  # the index that member had applied when the call was made
-    floor: int = 0  # the highest index applied by any member then
-    low: int = 0  # the lowest
-    starts: int = 0  # how many starts of members there were before
-    answer: Answer | None = None  # the model's, of an applied write
-    index: int = 0  # where it was applied; 0: nowhere
-    gone: bool = False  # the client has left
-
-
-class Mark(NamedTuple):
-    """The state after one entry of the log."""
-
-    revision: int
-    compacted: int
-    leases: int  # which of lease_states
-    roster: int  # which of roster.states
-    alarms: frozenset[int]
-    auth: int  # which of auth.states
 
 
 class Checker:

@@ -17,10 +17,10 @@ from kvstore.batch import AS_ROOT, HAS_LEADER, Inbox, Outbox, messages
 from kvstore.errors import TIMEOUT, TIMEOUT_WAIT_APPLY
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
-from tests.sim.access.access_checks import NOBODY, Caller, CallerKind
 from tests.sim.access.auth_clients import AuthClients
 from tests.sim.access.auth_model import ROOT
-from tests.sim.checks import UNSURE, Call, Checker, tag
+from tests.sim.calls import NOBODY, Call, Caller, CallerKind
+from tests.sim.checks import UNSURE, Checker, tag
 from tests.sim.drawn_requests import DrawnRequests, any_of
 from tests.sim.options import Options
 from tests.sim.violation import demand

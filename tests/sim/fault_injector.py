@@ -5,21 +5,37 @@ paused; failed sync, full disk, slow disk, flipped bits; wall clock set. Network
 ways or one way; messages lost, late or twice; slow links; broken snapshot transfers.
 """
 
-from typing import TYPE_CHECKING
+import random
+from collections import Counter
+from typing import Protocol
 
 from tests.sim.checks import SECOND_NS
-from tests.sim.options import MS_NS
+from tests.sim.member import Clock, Member
+from tests.sim.options import MS_NS, Options
+from tests.sim.trace import Trace
 from tests.sim.violation import demand
+from tests.support.cluster.network import Network
 
-if TYPE_CHECKING:
-    from tests.sim.member import Member
-    from tests.sim.world import World
+
+class Target(Protocol):
+    """A world, as far as faults concern it."""
+
+    rng: random.Random
+    options: Options
+    trace: Trace
+    clock: Clock
+    network: Network
+    counts: Counter[str]
+    members: list[Member]
+
+    def end(self, member: Member, why: str) -> None:
+        """End a process, or cut its machine's power."""
 
 
 class FaultInjector:
     """Injects drawn faults."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: Target) -> None:
         self._world = world
         self._rng = world.rng
         self._network = world.network
@@ -53,40 +69,40 @@ class FaultInjector:
 
     # One machine.
 
-    def _power(self, member: "Member") -> None:
+    def _power(self, member: Member) -> None:
         self._world.end(member, "power")
 
-    def _kill(self, member: "Member") -> None:
+    def _kill(self, member: Member) -> None:
         self._world.end(member, "kill")
 
-    def _stop(self, member: "Member") -> None:
+    def _stop(self, member: Member) -> None:
         if not member.is_stopping:
             member.begin_stop()
 
-    def _armed(self, member: "Member") -> None:
+    def _armed(self, member: Member) -> None:
         """Cut the power at a later call of the disk."""
         rng = self._rng
         member.faults.cut_in = 1 + rng.randrange(rng.choice((3, 30, 300)))
 
-    def _sync_fails(self, member: "Member") -> None:
+    def _sync_fails(self, member: Member) -> None:
         member.faults.sync_fails_in = 1 + self._rng.randrange(10)
 
-    def _full(self, member: "Member") -> None:
+    def _full(self, member: Member) -> None:
         member.faults.is_full = True
 
-    def _stall(self, member: "Member") -> None:
+    def _stall(self, member: Member) -> None:
         member.faults.stall_ns = self._rng.choice((0, 50 * MS_NS, 3 * SECOND_NS))
 
-    def _pause(self, member: "Member") -> None:
+    def _pause(self, member: Member) -> None:
         """Pause a process, as by SIGSTOP; what arrives waits."""
         timeout_ns = self._world.options.election_ms * MS_NS
         pause_ns = self._rng.choice((timeout_ns // 2, 2 * timeout_ns, 10 * timeout_ns))
         member.asleep_until_ns = self._world.clock.now_ns + pause_ns
 
-    def _wall_clock(self, member: "Member") -> None:
+    def _wall_clock(self, member: Member) -> None:
         member.clock.wall_offset_ms = self._rng.choice((0, -3_600_000, 250, 86_400_000))
 
-    def _rot(self, member: "Member") -> None:
+    def _rot(self, member: Member) -> None:
         """Flip a bit of the log while the machine is off."""
         world, rng = self._world, self._rng
         world.counts["rot"] += 1

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from typing_extensions import override
 
+from kvstack.component import clock
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.apply.membership import Membership
 from kvstore.auth.tokens import LETTERS, PREFIX_LETTERS, SignedTokens, SimpleTokens
@@ -53,23 +54,22 @@ if TYPE_CHECKING:
 _IDLE_TURNS_MAX = 1000
 
 
-class Clock:
+class Clock(clock.Clock):
     """The world's time; wall time is derived from it."""
 
     def __init__(self) -> None:
         self.now_ns = 1_000_000_000
 
+    @override
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    @override
     def unix_ms(self) -> int:
         return 1_700_000_000_000 + self.now_ns // 1_000_000
 
-    def unix_s(self) -> int:
-        return self.unix_ms() // 1000
 
-
-class MemberClock:
+class MemberClock(clock.Clock):
     """What one machine's clocks show."""
 
     def __init__(self, world: Clock) -> None:
@@ -77,14 +77,13 @@ class MemberClock:
         self.offset_ns = 0  # of the monotonic clock
         self.wall_offset_ms = 0
 
+    @override
     def monotonic_ns(self) -> int:
         return self._world.now_ns + self.offset_ns
 
+    @override
     def unix_ms(self) -> int:
         return self._world.unix_ms() + self.wall_offset_ms
-
-    def unix_s(self) -> int:
-        return self.unix_ms() // 1000
 
 
 class Checkers(NamedTuple):
@@ -275,7 +274,9 @@ class Member:
         self._set_tokens(parts)
         parts.replication.log = _LogTap(booted.wal, self)
         parts.replication.snapshots = _SnapshotTap(parts.replication.snapshots, self)
-        self._links = SimLinks(self._network, self)
+        self._links = SimLinks(
+            self._network, self.id, self.checkers.raft.sent, lambda: self.clock.offset_ns
+        )
         self._links.rows = self.backend
         parts.replication.peers = self._links
         self.wire(parts)
@@ -314,9 +315,9 @@ class Member:
 
     # Turns.
 
-    def add_to_inbox(self, what: Callable[[Inbox], None]) -> None:
+    def add_to_inbox(self, add: Callable[[Inbox], None]) -> None:
         """Add to the next inbox; the turn is due at once."""
-        what(self._inbox)
+        add(self._inbox)
         self._is_busy = True
 
     @property
@@ -494,7 +495,7 @@ class Member:
             self.number, parts.state.membership.members, checker.roster.states[mark.roster]
         )
 
-    def _compare_auth(self, wanted: AuthState) -> None:
+    def _compare_auth(self, expected: AuthState) -> None:
         auth = self.parts.state.auth
         users = {name: auth.user(name) for name in auth.user_names()}
         roles = {name: auth.role(name) for name in auth.role_names()}
@@ -517,4 +518,4 @@ class Member:
                 if each is not None
             },
         )
-        demand(found == wanted, self.name, "auth", found, "instead of", wanted)
+        demand(found == expected, self.name, "auth", found, "instead of", expected)

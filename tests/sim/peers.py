@@ -10,7 +10,7 @@ end, and the caller's connection breaks.
 
 import heapq
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 from typing_extensions import override
 
@@ -27,29 +27,52 @@ from tests.sim.token_keys import PASSWORD_KINDS, do_password_work
 from tests.sim.violation import demand
 from tests.support.cluster.network import Links, Network
 
-if TYPE_CHECKING:
-    from tests.sim.member import Member
-
 Callback = Callable[[Reply | None], None]
+
+
+class Host(Protocol):
+    """A member, as far as its peer port and its tasks use it."""
+
+    id: int
+    life: int
+    port: "PeerPort | None"
+
+    @property
+    def parts(self) -> Parts:
+        """The parts of its node, which runs."""
+
+    def add_to_inbox(self, add: Callable[[Inbox], None]) -> None:
+        """Let add change the inbox of the next turn."""
+
+
+H = TypeVar("H", bound=Host)
 
 
 class SimLinks(Links):
     """Links that report messages to the checker, and use their member's clock."""
 
-    def __init__(self, network: Network, member: "Member") -> None:
-        super().__init__(network, member.id)
-        self._member = member
+    def __init__(
+        self,
+        network: Network,
+        member_id: int,
+        report_sent: Callable[[int, Message], None],
+        offset_ns: Callable[[], int],
+    ) -> None:
+        super().__init__(network, member_id)
+        self._member_id = member_id
+        self._report_sent = report_sent
+        self._offset_ns = offset_ns
 
     @override
     def send(self, messages: Sequence[Message]) -> None:
         for message in messages:
-            self._member.checkers.raft.sent(self._member.id, message)
+            self._report_sent(self._member_id, message)
         super().send(messages)
 
     @override
     def active_since_ns(self, member_id: int) -> int | None:
         since_ns = super().active_since_ns(member_id)
-        return None if since_ns is None else since_ns + self._member.clock.offset_ns
+        return None if since_ns is None else since_ns + self._offset_ns()
 
 
 class _Answer:
@@ -92,7 +115,7 @@ class _Stream:
 class _Client:
     """LocalClient, as far as PeerQuestions uses it."""
 
-    def __init__(self, member: "Member") -> None:
+    def __init__(self, member: Host) -> None:
         self.member = member
         self._last_id = 0
 
@@ -136,7 +159,7 @@ class _Client:
 class PeerPort:
     """The peer port of a running member: it answers other members."""
 
-    def __init__(self, member: "Member", parts: Parts) -> None:
+    def __init__(self, member: Host, parts: Parts) -> None:
         membership = parts.state.membership
         facts = Facts(
             parts.cluster_id,
@@ -193,13 +216,13 @@ def _not_used(_work: Coroutine[Any, Any, Reply]) -> Any:
     raise AssertionError("requests are answered by ask")
 
 
-class OffloadedTasks:
+class OffloadedTasks(Generic[H]):
     """Runs the offloaded tasks of all members."""
 
     def __init__(self, network: Network, timeout_ns: int) -> None:
         self._network = network
         self._timeout_ns = timeout_ns
-        self.members: Mapping[int, Member] = {}  # by raft id
+        self.members: Mapping[int, H] = {}  # by raft id
         self._due: list[tuple[int, int, Callable[[], None]]] = []  # a heap
         self._count = 0
         self.done = 0
@@ -213,11 +236,11 @@ class OffloadedTasks:
         while self._due and self._due[0][0] <= self._network.now_ns:
             heapq.heappop(self._due)[2]()
 
-    def _later(self, by_ns: int, act: Callable[[], None]) -> None:
+    def _later(self, by_ns: int, operation: Callable[[], None]) -> None:
         self._count += 1
-        heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, act))
+        heapq.heappush(self._due, (self._network.now_ns + by_ns, self._count, operation))
 
-    def run(self, member: "Member", task: OffloadedTask) -> None:
+    def run(self, member: Host, task: OffloadedTask) -> None:
         """Run a task of a member; it ends with an answer or a timeout, unless the member ends."""
         if task.kind in PASSWORD_KINDS:
             self._run_here(member, task)
@@ -256,7 +279,7 @@ class OffloadedTasks:
         self._later(self._timeout_ns, lambda: end("timed out"))
         self._later(self._delay_ns(member.id, target_id), arrive)
 
-    def _run_here(self, member: "Member", task: OffloadedTask) -> None:
+    def _run_here(self, member: Host, task: OffloadedTask) -> None:
         """Run a task that needs no other member; others overtake it now and then."""
         life = member.life
 
@@ -280,7 +303,7 @@ class OffloadedTasks:
 class JoinQuestions:
     """The requests of a member that has not joined yet, answered by one that runs."""
 
-    def __init__(self, asked: "Member | None") -> None:
+    def __init__(self, asked: Host | None) -> None:
         self._asked = asked
 
     def _parts(self) -> Parts:
@@ -308,7 +331,7 @@ class JoinQuestions:
         return False
 
 
-def compare_members(member: int, found: Mapping[int, Any], wanted: Mapping[int, Any]) -> None:
+def compare_members(member: int, found: Mapping[int, Any], expected: Mapping[int, Any]) -> None:
     """Compare a member's list of members with the roster's."""
     told = {each: (tuple(who.peer_urls), who.is_learner, who.name) for each, who in found.items()}
-    demand(told == {each: tuple(who) for each, who in wanted.items()}, member, told, wanted)
+    demand(told == {each: tuple(who) for each, who in expected.items()}, member, told, expected)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.kv_pb2 import Event, KeyValue
-from tests.sim.access.access_checks import NOBODY, Caller
+from tests.sim.calls import NOBODY, Caller
 from tests.sim.checks import Checker
 from tests.sim.violation import demand
 from tests.support.models.mvcc_model import ModelRow

@@ -101,7 +101,7 @@ class World:
         self.network.now_ns = self.clock.now_ns
         self.network.delay_ns = options.delay_ns
         self.network.is_ordered = options.is_ordered
-        self.tasks = OffloadedTasks(self.network, timeout_ns)
+        self.tasks: OffloadedTasks[Member] = OffloadedTasks(self.network, timeout_ns)
         self.counts: Counter[str] = Counter()  # ends of members by reason, faults, and other events
         self.members: list[Member] = []
         self.due_starts: dict[int, int] = {}  # machine → when it starts again

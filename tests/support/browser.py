@@ -30,6 +30,7 @@ from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from tests.support.network.tcp_proxy import TcpProxy
+from tests.support.waiting import wait_for
 
 PROGRAM: Final = shutil.which("chromium")
 TIMEOUT_S: Final = 120.0
@@ -75,10 +76,7 @@ class OwnNetwork:
     def __init__(self, pid: int) -> None:
         """Wait for it, and bring its loopback up."""
         own, theirs = Path("/proc/self/ns/net").readlink(), Path(f"/proc/{pid}/ns/net")
-        end = time.monotonic() + TIMEOUT_S
-        while theirs.readlink() == own:
-            assert time.monotonic() < end, "the browser has no network of its own"
-            time.sleep(0.005)
+        wait_for(lambda: theirs.readlink() != own, "the browser has a network of its own")
         self._descriptor = os.open(theirs, os.O_RDONLY)
         self._relays: dict[int, TcpProxy] = {}
         self._inside(_raise_loopback)

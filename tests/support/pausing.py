@@ -2,9 +2,10 @@
 
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Final
+
+from tests.support.waiting import wait_for
 
 STOPS_S: Final = 60.0
 
@@ -13,14 +14,15 @@ def pause(pid: int) -> None:
     """Stop every thread of a process; return when all of them stand still.
 
     The signal alone is not enough: a thread on another core runs on until the kernel reaches it,
-    and may answer a call meanwhile. TimeoutError after 10 s.
+    and may answer a call meanwhile. AssertionError after a minute.
     """
     os.kill(pid, signal.SIGSTOP)
-    limit = time.monotonic() + STOPS_S
-    while not all(_state(thread) in "TtZX" for thread in _threads(pid)):
-        if time.monotonic() > limit:
-            raise TimeoutError(f"process {pid} did not stop within {STOPS_S} s")
-        time.sleep(0.001)
+    wait_for(
+        lambda: all(_state(thread) in "TtZX" for thread in _threads(pid)),
+        f"process {pid} stands still",
+        STOPS_S,
+        every_s=0.001,
+    )
 
 
 def resume(pid: int) -> None:

@@ -5,6 +5,7 @@ monkeypatch.setenv("PATH", path_of(tmp_path, "ip", iptables="iptables-legacy"))
 """
 
 import shutil
+import subprocess
 from pathlib import Path
 
 
@@ -22,3 +23,11 @@ def path_of(directory: Path, *names: str, **instead: str) -> str:
         if found is not None:
             (programs / name).symlink_to(Path(found).resolve() if other else found)
     return str(programs)
+
+
+def is_static(path: Path) -> bool:
+    """Whether a program is there and needs no libraries: ldd fails then."""
+    return (
+        path.exists()
+        and subprocess.run(["ldd", path], check=False, capture_output=True).returncode != 0
+    )

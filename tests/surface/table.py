@@ -62,8 +62,8 @@ def _row(item: str) -> str:
     if item in ABSENT:
         return f"| `{name}` | does not apply: {ABSENT[item]} | |\n"
     verdict = f"differs: {DIFFERS[item]}" if item in DIFFERS else "works"
-    return f"| `{name}` | {verdict} | {', '.join(_shown(each) for each in EVIDENCE[item])} |\n"
+    return f"| `{name}` | {verdict} | {', '.join(_link_of(each) for each in EVIDENCE[item])} |\n"
 
 
-def _shown(test: str) -> str:
+def _link_of(test: str) -> str:
     return "`" + test.replace("test_", "", 1).replace(".py", "", 1).replace("::test_", ": ") + "`"

@@ -1,5 +1,6 @@
-"""No folder has more modules, and no module more lines, than CONTRIBUTING.md allows."""
+"""No folder has more modules, no module and no function more lines, than CONTRIBUTING.md allows."""
 
+import ast
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[2]
 MODULES_MAX: Final = 25
 LINES_MAX: Final = 600
+FUNCTION_LINES_MAX: Final = 70
+"""Of any function that is no test. It may only shrink."""
 _SKIPPED: Final = frozenset(("gen", "node_modules", "__pycache__", "build", "dist"))
 _FOLDERS: Final = (
     "agents",
@@ -59,6 +62,32 @@ def test_no_module_has_too_many_lines() -> None:
         and (count := path.read_bytes().count(b"\n")) > LINES_MAX
     }
     assert not long, f"more than {LINES_MAX} lines: split them by what they are about"
+
+
+def test_no_function_has_too_many_lines() -> None:
+    """One of tests may: it is a story, and one reads it from its beginning."""
+    long = {
+        f"{path.relative_to(ROOT)}:{name}": count
+        for path in files()
+        if "tests" not in path.relative_to(ROOT).parts
+        for name, count in function_lines(path.read_text())
+        if count > FUNCTION_LINES_MAX
+    }
+    assert not long, f"more than {FUNCTION_LINES_MAX} lines: break them along their seams"
+
+
+def test_lines_of_a_function_are_those_from_its_name_to_its_end() -> None:
+    text = (
+        "class A:\n  @b\n  async def c(\n    d,\n  ):\n    def e():\n      pass\n\n    return e\n"
+    )
+    assert dict(function_lines(text)) == {"c": 7, "e": 2}
+
+
+def function_lines(text: str) -> Iterator[tuple[str, int]]:
+    """Yield the functions of a module, also those inside others, and how many lines they have."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name, (node.end_lineno or node.lineno) - node.lineno + 1
 
 
 _MIRRORED: Final = {

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.skip_reasons import GAP, reasons
 from tests.support.skips import Allowed, is_allowed, is_known
+from tests.support.sources.skip_reasons import GAP, reasons
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = "from tests.skip_budget import *\n"
@@ -26,10 +26,37 @@ def test_every_reason_in_the_sources_is_known() -> None:
 
 
 def test_a_reason_counts_only_where_something_is_missing() -> None:
-    rows = (Allowed("no tool.*", lambda: False), Allowed("no network", lambda: True))
+    rows = (Allowed("no tool.*", lambda _: False), Allowed("no network", lambda _: True))
     assert is_allowed("Skipped: no network", rows)
     assert not is_allowed("no tool here", rows)
     assert not is_allowed("no network today", rows)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_right"),
+    [
+        ("there is no no-such-program", True),
+        ("there is no sh", False),
+        ("there is no /no/such/file", True),
+        ("there is no /etc/passwd", False),
+        ("/no/such.h is not installed", True),
+        ("could not import 'no_such_package': No module named 'no_such_package'", True),
+        ("could not import 'pytest': No module named 'pytest'", False),
+        ("this C library has no such_function: it is missed", True),
+        ("this C library has no malloc", False),
+        ("needs /usr/bin/python3", False),
+    ],
+)
+def test_what_is_here_excuses_no_skip(reason: str, *, is_right: bool) -> None:
+    assert is_allowed(reason) is is_right
+
+
+def test_a_variable_that_is_set_excuses_no_skip(monkeypatch: pytest.MonkeyPatch) -> None:
+    reason = "no other API server: KVSTACK_TEST_KUBE_APISERVER names none"
+    monkeypatch.delenv("KVSTACK_TEST_KUBE_APISERVER", raising=False)
+    assert is_allowed(reason)
+    monkeypatch.setenv("KVSTACK_TEST_KUBE_APISERVER", "/usr/local/bin/kube-apiserver")
+    assert not is_allowed(reason)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ Keys: `secret/<namespace>/<name>`, `account/<namespace>/<name>`.
 
 import base64
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import SECRETS, SERVICE_ACCOUNTS
 from kvstack.agents.client.object_store import key_of, split_key
@@ -26,13 +26,14 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    SERVICE_ACCOUNT_NAME_ANNOTATION,
+    SERVICE_ACCOUNT_TOKEN_TYPE,
+    SERVICE_ACCOUNT_UID_ANNOTATION,
+)
 from kvstack.component.certs.service_account_keys import SigningKey
 
-Object: TypeAlias = dict[str, Any]
-
-_TYPE: Final = "kubernetes.io/service-account-token"
-_NAME: Final = "kubernetes.io/service-account.name"
-_UID: Final = "kubernetes.io/service-account.uid"
 _ISSUER: Final = "kubernetes/serviceaccount"
 _CLAIM: Final = "kubernetes.io/serviceaccount/"
 _INDEX: Final = "service account of token"
@@ -69,7 +70,7 @@ class AccountTokens(BaseController):
         if token_secret is None:
             for account in view.list(SERVICE_ACCOUNTS, split_key(name)[0]):
                 yield from _drop_reference(account, split_key(name)[1])
-        elif token_secret.get("type") == _TYPE:
+        elif token_secret.get("type") == SERVICE_ACCOUNT_TOKEN_TYPE:
             owner = yield from _account(token_secret, view)
             if owner is None:
                 yield from _delete(token_secret)
@@ -91,8 +92,8 @@ class AccountTokens(BaseController):
         data = {**(live.get("data") or {}), **self._missing(live, account)}
         annotations = {
             **(live["metadata"].get("annotations") or {}),
-            _NAME: account["metadata"]["name"],
-            _UID: account["metadata"]["uid"],
+            SERVICE_ACCOUNT_NAME_ANNOTATION: account["metadata"]["name"],
+            SERVICE_ACCOUNT_UID_ANNOTATION: account["metadata"]["uid"],
         }
         live_meta = {**live["metadata"], "annotations": annotations}
         [outcome] = yield [Update(SECRETS, {**live, "metadata": live_meta, "data": data})]
@@ -132,20 +133,21 @@ def _annotations(secret: Object) -> dict[str, str]:
 
 
 def _account_of_token(secret: Object) -> tuple[str, ...]:
-    name = _annotations(secret).get(_NAME)
-    if secret.get("type") != _TYPE or not name:
+    name = _annotations(secret).get(SERVICE_ACCOUNT_NAME_ANNOTATION)
+    if secret.get("type") != SERVICE_ACCOUNT_TOKEN_TYPE or not name:
         return ()
     return (f"{secret['metadata']['namespace']}/{name}",)
 
 
 def _is_of(secret: Object, account: Object) -> bool:
-    uid = _annotations(secret).get(_UID)
+    uid = _annotations(secret).get(SERVICE_ACCOUNT_UID_ANNOTATION)
     return not uid or uid == account["metadata"]["uid"]
 
 
 def _account(secret: Object, view: View) -> Generator[Step, list[Outcome], Object | None]:
     """Return the account of a token; an unknown one is read from the server."""
-    namespace, name = secret["metadata"]["namespace"], _annotations(secret).get(_NAME, "")
+    namespace = secret["metadata"]["namespace"]
+    name = _annotations(secret).get(SERVICE_ACCOUNT_NAME_ANNOTATION, "")
     if not name:
         return None
     known = view.get(SERVICE_ACCOUNTS, f"{namespace}/{name}")
@@ -177,7 +179,7 @@ def _drop_reference(account: Object, secret: str) -> Generator[Step, list[Outcom
 
 def _keys_of_secret(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
     secret = new or old or {}
-    if secret.get("type") == _TYPE:
+    if secret.get("type") == SERVICE_ACCOUNT_TOKEN_TYPE:
         yield f"secret/{key_of(secret)}"
 
 

@@ -11,7 +11,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -28,11 +28,10 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError
+from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 
-Object: TypeAlias = dict[str, Any]
-
-_TYPE: Final = "bootstrap.kubernetes.io/token"
 _TOKENS: Final = "kube-system"
 _INFO: Final = "kube-public/cluster-info"
 _PREFIX: Final = "bootstrap-token-"
@@ -124,7 +123,7 @@ def _until_s(secret: Object) -> float | None:
 def _signing_tokens(view: View, now_s: float) -> Iterator[tuple[str, str]]:
     """Give id and secret of the tokens that may sign."""
     for secret in view.list(SECRETS, _TOKENS):
-        if secret.get("type") != _TYPE:
+        if secret.get("type") != BOOTSTRAP_TOKEN_TYPE:
             continue
         token_id, value = _text(secret, "token-id"), _text(secret, "token-secret")
         until_s = _until_s(secret)
@@ -145,7 +144,7 @@ def _keys_of_info(old: Object | None, new: Object | None, view: View) -> Iterabl
 
 def _keys_of_token(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
     secret = new or old or {}
-    if secret.get("type") == _TYPE and secret["metadata"]["namespace"] == _TOKENS:
+    if secret.get("type") == BOOTSTRAP_TOKEN_TYPE and secret["metadata"]["namespace"] == _TOKENS:
         yield key_of(secret)
 
 

@@ -8,7 +8,7 @@ label of the last use cannot be read; and all, as long as uses are not tracked f
 
 from collections.abc import Generator
 from datetime import date, timedelta
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -27,18 +27,18 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_references import secret_names
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
+from kvstack.apimachinery.well_known import (
+    SERVICE_ACCOUNT_NAME_ANNOTATION,
+    SERVICE_ACCOUNT_TOKEN_TYPE,
+    SERVICE_ACCOUNT_UID_ANNOTATION,
+    TOKEN_INVALID_SINCE_LABEL,
+    TOKEN_LAST_USED_LABEL,
+)
 
-Object: TypeAlias = dict[str, Any]
-
-_TYPE: Final = "kubernetes.io/service-account-token"
-_ACCOUNT: Final = "kubernetes.io/service-account.name"
-_ACCOUNT_UID: Final = "kubernetes.io/service-account.uid"
-_LAST_USED: Final = "kubernetes.io/legacy-token-last-used"
-_INVALID_SINCE: Final = "kubernetes.io/legacy-token-invalid-since"
 _TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
-_GONE_OR_CHANGED: Final = frozenset((404, 409))
 
 
 class LegacyTokenCleaner(Sweep):
@@ -77,12 +77,12 @@ class LegacyTokenCleaner(Sweep):
                     yield from _mark_or_delete(secret, limit, now_s)
 
     def _is_unused(self, secret: Object, limit: str, now_s: float) -> bool:
-        if secret.get("type") != _TYPE or is_deleting(secret):
+        if secret.get("type") != SERVICE_ACCOUNT_TOKEN_TYPE or is_deleting(secret):
             return False
         created_s = parse_time(secret["metadata"]["creationTimestamp"]).seconds
         if created_s >= now_s - self._unused_s:
             return False
-        used = (secret["metadata"].get("labels") or {}).get(_LAST_USED)
+        used = (secret["metadata"].get("labels") or {}).get(TOKEN_LAST_USED_LABEL)
         return used is None or (_day(used) is not None and used < limit)
 
 
@@ -90,9 +90,9 @@ def _mark_or_delete(
     secret: Object, limit: str, now_s: float
 ) -> Generator[Step, list[Outcome], None]:
     meta = secret["metadata"]
-    since = (meta.get("labels") or {}).get(_INVALID_SINCE)
+    since = (meta.get("labels") or {}).get(TOKEN_INVALID_SINCE_LABEL)
     if _day(since) is None:
-        labels = {_INVALID_SINCE: _day_text(now_s)}
+        labels = {TOKEN_INVALID_SINCE_LABEL: _day_text(now_s)}
         body = {"metadata": {"uid": meta["uid"], "labels": labels}}
         [outcome] = yield [Patch(SECRETS, meta["namespace"], meta["name"], body, MERGE_PATCH)]
     elif since is not None and since < limit:
@@ -102,7 +102,7 @@ def _mark_or_delete(
         ]
     else:
         return
-    if outcome.code not in _GONE_OR_CHANGED:
+    if not (outcome.is_not_found or outcome.is_conflict):
         outcome.result()
 
 
@@ -110,8 +110,11 @@ def _is_listed(secret: Object, view: View) -> bool:
     """Whether the account of a token lists it: it was created automatically."""
     meta = secret["metadata"]
     annotations = meta.get("annotations") or {}
-    account = view.get(SERVICE_ACCOUNTS, f"{meta['namespace']}/{annotations.get(_ACCOUNT, '')}")
-    if account is None or annotations.get(_ACCOUNT_UID) not in (
+    account = view.get(
+        SERVICE_ACCOUNTS,
+        f"{meta['namespace']}/{annotations.get(SERVICE_ACCOUNT_NAME_ANNOTATION, '')}",
+    )
+    if account is None or annotations.get(SERVICE_ACCOUNT_UID_ANNOTATION) not in (
         None,
         "",
         account["metadata"]["uid"],

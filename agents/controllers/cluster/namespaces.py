@@ -8,7 +8,8 @@ the namespace: what is left of it is unknown. All reads are live.
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from http import HTTPStatus
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NAMESPACES, PODS
 from kvstack.agents.client.discovery import Discovery
@@ -39,16 +40,15 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 _FINALIZER: Final = "kubernetes"
 _BEGUN_S: Final = 5.0
 """Deletion begins so long after the mark, so that every API server refuses new objects by then."""
 _HELD_S: Final = 15
 """The estimate for objects that only finalizers keep."""
-_UNSUPPORTED: Final = frozenset((404, 405))
+_UNSUPPORTED: Final = frozenset((HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED))
 
 _DISCOVERY: Final = "NamespaceDeletionDiscoveryFailure"
 _CONTENT: Final = "NamespaceDeletionContentFailure"

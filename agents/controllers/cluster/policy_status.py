@@ -6,7 +6,7 @@ ones and custom ones. Rules with wildcards name none.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import (
     CUSTOM_RESOURCE_DEFINITIONS,
@@ -14,11 +14,10 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.controllers.ownership import no_keys
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, View, Watch, do
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, Kind
 from kvstack.cel.type_checks import Typed, built_in, custom, type_warnings
-
-Object: TypeAlias = dict[str, Any]
 
 _NAME: Final = "validatingadmissionpolicy-status"
 _USER: Final = "validatingadmissionpolicy-status-controller"

@@ -8,7 +8,7 @@ by their metadata, those of definitions too.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from typing_extensions import override
 
@@ -41,10 +41,10 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects import resources
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.quota.scopes import scopes_of
 from kvstack.apimachinery.quota.usage import Measure, measure_of
 
-Object: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, str]
 
 _DISCOVERY: Final = "discovery"

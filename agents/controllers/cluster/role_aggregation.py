@@ -1,14 +1,13 @@
 """ClusterRole aggregation: a role with an aggregationRule has the rules of the roles it selects."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import CLUSTER_ROLES
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, View, Watch, do
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import APPLY_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _NAME: Final = "clusterrole-aggregation-controller"
 

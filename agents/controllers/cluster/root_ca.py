@@ -4,7 +4,7 @@ What anyone else writes into it is overwritten, and its deletion undone.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, NAMESPACES
 from kvstack.agents.client.object_store import key_of
@@ -18,8 +18,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _NAME: Final = "kube-root-ca.crt"
 _DESCRIPTION: Final = "kubernetes.io/description"

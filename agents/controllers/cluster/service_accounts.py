@@ -1,13 +1,12 @@
 """ServiceAccount: every namespace has the account `default`."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import NAMESPACES, SERVICE_ACCOUNTS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.reconcile.plan import BaseController, Create, Identity, Plan, View, Watch
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _NAME: Final = "default"
 

@@ -9,7 +9,7 @@ migration has succeeded, unless the definition was changed meanwhile.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import CUSTOM_RESOURCE_DEFINITIONS, STORAGE_VERSION_MIGRATIONS
 from kvstack.agents.client.discovery import Discovery
@@ -33,10 +33,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _NAME: Final = "storage-version-migrator-controller"
 _RUNNER: Final = "migration-runner-controller"
@@ -47,7 +46,6 @@ _VERBS: Final = ("update", "patch", "list")
 _UNKNOWN_S: Final = 60.0
 """How long a resource may be unknown: its definition may be new."""
 _AT_ONCE: Final = 10
-_DONE_ALREADY: Final = frozenset((404, 409))
 _TRANSIENT: Final = frozenset((429, 500, 503, 504))
 
 
@@ -157,7 +155,7 @@ def _migrate(
         outcomes = yield [_touch(resource, each) for each in old[first : first + _AT_ONCE]]
         for outcome in outcomes:
             error = outcome.error
-            if error is not None and outcome.code not in _DONE_ALREADY:
+            if error is not None and not (outcome.is_not_found or outcome.is_conflict):
                 yield from _broken_off(migration, error, outcome.code, (left, total), now_s)
                 return
             left -= 1

@@ -5,7 +5,7 @@ Its name holds a hash of its content; bundles of the same signer with other cont
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -21,8 +21,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 SIGNER: Final = "kubernetes.io/kube-apiserver-serving"
 

@@ -7,14 +7,13 @@ out. At the start Endpoints are looked for whose service is gone.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
 from kvstack.agents.client.built_in import ENDPOINTS, PODS, SERVICES
 from kvstack.agents.client.object_store import key_of, split_key
 from kvstack.agents.controllers.network.service_pods import (
-    HEADLESS_LABEL,
     TriggerTimes,
     addresses_of,
     has_address,
@@ -51,13 +50,15 @@ from kvstack.agents.reconcile.plan import (
     Watch,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ready
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    ENDPOINTS_LEADER_ANNOTATION,
+    ENDPOINTS_MANAGED_BY_LABEL,
+    HEADLESS_LABEL,
+)
 
 _LEFTOVERS: Final = "leftovers"
-_LEADER: Final = "control-plane.alpha.kubernetes.io/leader"
 _OVER_CAPACITY: Final = "endpoints.kubernetes.io/over-capacity"
-_MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
 _NAME: Final = "endpoint-controller"
 _RETRIES_MAX: Final = 15
 
@@ -144,7 +145,7 @@ def _desired_endpoints(
     labels.pop(HEADLESS_LABEL, None)
     if not has_address(service):
         labels[HEADLESS_LABEL] = ""
-    meta["labels"] = {**labels, _MANAGED_BY: _NAME}
+    meta["labels"] = {**labels, ENDPOINTS_MANAGED_BY_LABEL: _NAME}
     return {"apiVersion": "v1", "kind": "Endpoints", "metadata": meta, "subsets": subsets}
 
 
@@ -156,7 +157,7 @@ def _is_right(current: Object, service: Object, subsets: Sequence[Object]) -> bo
     if count_addresses(known) > ADDRESSES_MAX or _OVER_CAPACITY in annotations:
         return False
     labels = dict(current["metadata"].get("labels") or {})
-    if labels.pop(_MANAGED_BY, None) != _NAME:
+    if labels.pop(ENDPOINTS_MANAGED_BY_LABEL, None) != _NAME:
         return False
     labels.pop(HEADLESS_LABEL, None)
     desired = dict(service["metadata"].get("labels") or {})
@@ -217,7 +218,7 @@ def _port(port: Object, number: int) -> Object:
 
 def _left_over(view: View) -> Iterable[str]:
     for endpoints in view.list(ENDPOINTS):
-        if _LEADER not in (endpoints["metadata"].get("annotations") or {}):
+        if ENDPOINTS_LEADER_ANNOTATION not in (endpoints["metadata"].get("annotations") or {}):
             yield key_of(endpoints)
 
 

@@ -11,7 +11,7 @@ goes to the oldest Service; the others wait, and an Event names it.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import NODES, SERVICES
 from kvstack.agents.client.object_store import key_of
@@ -26,8 +26,8 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.core.node_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 
 CLASS: Final = "kvstack.io/node"
 """The loadBalancerClass of Services that are to be served so."""
@@ -117,7 +117,7 @@ def _addresses(nodes: Iterable[Object]) -> list[str]:
     for node in sorted(nodes, key=_age):  # ranges of a newer node take nothing from an older one
         status, meta = node.get("status") or {}, node["metadata"]
         pods += _pod_ranges(node)
-        if EXCLUDED in (meta.get("labels") or {}) or not _is_ready(status):
+        if EXCLUDED in (meta.get("labels") or {}) or not is_ready(node):
             continue
         own = _internal_addresses(status)
         addresses.update(each for each in own if not any(ip_address(each) in pod for pod in pods))
@@ -151,13 +151,6 @@ def _pod_ranges(node: Object) -> Iterator[IPv4Network | IPv6Network]:
     for each in (node.get("spec") or {}).get("podCIDRs") or ():
         with suppress(ValueError):
             yield ip_network(each, strict=False)
-
-
-def _is_ready(status: Object) -> bool:
-    return any(
-        each["type"] == "Ready" and each["status"] == "True"
-        for each in status.get("conditions") or ()
-    )
 
 
 def _of_families(addresses: Iterable[str], service: Object) -> list[Object]:

@@ -5,9 +5,9 @@ wrote them.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _OFFSET: Final = 0x6C62272E07BB014262B821756295C58D
 _PRIME: Final = 0x0000000001000000000000000000013B

@@ -4,7 +4,7 @@ Shapes: services and pods are plain objects; a service without a selector select
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.object_store import key_of
@@ -12,10 +12,8 @@ from kvstack.agents.controllers.workloads.pod_rules import ready_condition
 from kvstack.agents.reconcile.plan import View
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
-
-HEADLESS_LABEL: Final = "service.kubernetes.io/headless"
 TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 NO_ADDRESS: Final = "None"
 

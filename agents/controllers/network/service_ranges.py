@@ -6,7 +6,7 @@ in it alone; and not before API servers have had time to see that it goes.
 
 import ipaddress
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import IP_ADDRESSES, SERVICE_CIDRS
 from kvstack.agents.client.object_store import key_of
@@ -28,15 +28,15 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.well_known import IP_ADDRESS_MANAGED_BY_LABEL
 
-Object: TypeAlias = dict[str, Any]
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _FINALIZER: Final = "networking.k8s.io/service-cidr-finalizer"
 _NAME: Final = "service-cidr-controller"
-_MANAGED_BY: Final = "ipaddress.kubernetes.io/managed-by"
 _ALLOCATOR: Final = "ipallocator.k8s.io"
 _GRACE_S: Final = 10.0
 _READY: Final = ("True", "", "Kubernetes Service CIDR is ready")
@@ -144,7 +144,7 @@ def _is_needed(ip_address: Object, view: View) -> bool:
     if not own:
         return False
     for each in view.list(IP_ADDRESSES):
-        if (each["metadata"].get("labels") or {}).get(_MANAGED_BY) != _ALLOCATOR:
+        if (each["metadata"].get("labels") or {}).get(IP_ADDRESS_MANAGED_BY_LABEL) != _ALLOCATOR:
             continue
         address = ipaddress.ip_address(each["metadata"]["name"])
         if any(address in network for network in own) and not any(

@@ -8,11 +8,10 @@ An address that is ready in one subset and not in another is not ready.
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.controllers.network.port_order import in_order
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 ADDRESSES_MAX: Final = 1000
 

@@ -1,14 +1,13 @@
 """The pod condition DisruptionTarget: why the control plane ends a pod."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.reconcile.plan import Patch
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _TYPE: Final = "DisruptionTarget"
 

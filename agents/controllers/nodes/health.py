@@ -5,16 +5,16 @@ the last change.
 """
 
 import math
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.node_status import READY, ready_condition
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
-
-_WATCHED: Final = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+_WATCHED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
 
 
 class _Observation(NamedTuple):
@@ -49,7 +49,7 @@ class Health:
     def is_silent(self, node: Object, lease: Object | None, now_s: float) -> bool:
         """Record the state of a node, and return whether it has been silent for too long."""
         name = node["metadata"]["name"]
-        ready = conditions.find((node.get("status") or {}).get("conditions"), "Ready")
+        ready = ready_condition(node)
         observation = self._probe(node, ready, now_s)
         spec = (lease or {}).get("spec") or {}
         renewed = spec.get("renewTime") or ""
@@ -77,7 +77,7 @@ class Health:
     def record_unknown(self, node: Object) -> None:
         """Record that a node's conditions were set to Unknown, which is not a heartbeat."""
         name = node["metadata"]["name"]
-        ready = conditions.find(node["status"]["conditions"], "Ready") or {}
+        ready = ready_condition(node) or {}
         self._seen[name] = self._seen[name]._replace(heartbeat=ready.get("lastHeartbeatTime", ""))
 
     def _probe(self, node: Object, ready: Object | None, now_s: float) -> _Observation:

@@ -11,7 +11,7 @@ empty nodes.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -48,32 +48,44 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core import conditions, pod_status
+from kvstack.apimachinery.objects.core.node_status import READY, ready_condition
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import (
+    ARCH_LABEL,
+    BETA_ARCH_LABEL,
+    BETA_OS_LABEL,
+    DISK_PRESSURE_TAINT,
+    MEMORY_PRESSURE_TAINT,
+    NETWORK_UNAVAILABLE_TAINT,
+    NOT_READY_TAINT,
+    OS_LABEL,
+    PID_PRESSURE_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+)
 
 PODS_OF_NODE: Final = "spec.nodeName"
 _MONITOR: Final = "monitor"
 _TAINT: Final = "taint"
 _LEASE_NAMESPACE: Final = "kube-node-lease"
 
-_NOT_READY: Final[Taint] = ("node.kubernetes.io/not-ready", NO_EXECUTE)
-_UNREACHABLE: Final[Taint] = ("node.kubernetes.io/unreachable", NO_EXECUTE)
-_UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
+_NOT_READY: Final[Taint] = (NOT_READY_TAINT, NO_EXECUTE)
+_UNREACHABLE: Final[Taint] = (UNREACHABLE_TAINT, NO_EXECUTE)
 _BY_CONDITION: Final = {
-    ("Ready", "False"): "node.kubernetes.io/not-ready",
-    ("Ready", "Unknown"): "node.kubernetes.io/unreachable",
-    ("MemoryPressure", "True"): "node.kubernetes.io/memory-pressure",
-    ("DiskPressure", "True"): "node.kubernetes.io/disk-pressure",
-    ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
-    ("PIDPressure", "True"): "node.kubernetes.io/pid-pressure",
+    (READY, "False"): NOT_READY_TAINT,
+    (READY, "Unknown"): UNREACHABLE_TAINT,
+    ("MemoryPressure", "True"): MEMORY_PRESSURE_TAINT,
+    ("DiskPressure", "True"): DISK_PRESSURE_TAINT,
+    ("NetworkUnavailable", "True"): NETWORK_UNAVAILABLE_TAINT,
+    ("PIDPressure", "True"): PID_PRESSURE_TAINT,
 }
-_MANAGED_KEYS: Final = frozenset((*_BY_CONDITION.values(), _UNSCHEDULABLE))
+_MANAGED_KEYS: Final = frozenset((*_BY_CONDITION.values(), UNSCHEDULABLE_TAINT))
 _OLD_LABELS: Final = {
-    "kubernetes.io/os": "beta.kubernetes.io/os",
-    "kubernetes.io/arch": "beta.kubernetes.io/arch",
+    OS_LABEL: BETA_OS_LABEL,
+    ARCH_LABEL: BETA_ARCH_LABEL,
 }
 
 
@@ -141,7 +153,7 @@ class NodeLifecycle(BaseController):
             if judged is None:
                 are_ready = False
                 continue
-            ready = _ready(judged)
+            ready = ready_condition(judged)
             are_ready = are_ready and ready is not None and ready["status"] == "True"
             if counts(judged):
                 is_ready = ready is not None and ready["status"] == "True"
@@ -178,7 +190,7 @@ class NodeLifecycle(BaseController):
     ) -> Generator[Step, list[Outcome], Object | None]:
         """Return a node as it is now, with all that follows done; None: nothing is known of it."""
         name = node["metadata"]["name"]
-        before = _ready(node)
+        before = ready_condition(node)
         lease = view.get(LEASES, f"{_LEASE_NAMESPACE}/{name}")
         if self._health.is_silent(node, lease, now_s):
             try:
@@ -188,7 +200,7 @@ class NodeLifecycle(BaseController):
                 node = yield from self._set_unknown(node, now_s)
             except (ApiError, UnreachableError):
                 return None  # it is judged again soon, and nothing was decided
-        ready = _ready(node)
+        ready = ready_condition(node)
         if ready is None:
             return node
         yield from self._follow_condition(node, ready["status"], now_s)
@@ -214,7 +226,7 @@ class NodeLifecycle(BaseController):
 
     def _set_unknown(self, node: Object, now_s: float) -> Generator[Step, list[Outcome], Object]:
         wanted = with_unknown(node, now_s)
-        if _ready(wanted) == _ready(node):
+        if ready_condition(wanted) == ready_condition(node):
             return node
         [outcome] = yield [Update(NODES, wanted, "status")]
         marked = outcome.result()
@@ -247,7 +259,7 @@ class NodeLifecycle(BaseController):
         for zone in self._zones.all():
             for name in list(zone.waiting):
                 node = view.get(NODES, name)
-                ready = None if node is None else _ready(node)
+                ready = None if node is None else ready_condition(node)
                 if node is None or ready is None or ready["status"] == "True":
                     del zone.waiting[name]
                     continue
@@ -270,13 +282,9 @@ class NodeLifecycle(BaseController):
         node = None if pod is None else view.get(NODES, pod["spec"].get("nodeName", ""))
         if pod is None or node is None or node["metadata"]["name"] not in self._known:
             return
-        ready = _ready(node)
+        ready = ready_condition(node)
         if ready is not None and ready["status"] != "True":
             yield from _mark_unready([pod], now_s)
-
-
-def _ready(node: Object) -> Object | None:
-    return conditions.find((node.get("status") or {}).get("conditions"), "Ready")
 
 
 def _taint_for(status: str) -> tuple[Taint, Taint]:
@@ -315,12 +323,12 @@ def _mark_unready(pods: Sequence[Object], now_s: float) -> Generator[Step, list[
     changed = []
     for pod in pods:
         status = pod.get("status") or {}
-        known = conditions.find(status.get("conditions"), "Ready")
+        known = pod_status.condition_of(pod, pod_status.READY)
         if known is None or known["status"] == "False":
             continue
         new = {**known, "status": "False", "lastTransitionTime": time_text(now_s)}
-        found = [new if each is known else each for each in status["conditions"]]
-        changed.append({**pod, "status": {**status, "conditions": found}})
+        updated = conditions.replaced(status["conditions"], new)
+        changed.append({**pod, "status": {**status, "conditions": updated}})
     outcomes = yield [Update(PODS, pod, "status") for pod in changed]
     yield [
         Record(pod, "Warning", "NodeNotReady", "Node is not ready")
@@ -341,7 +349,7 @@ def _keep_schedule_taints(node: Object, now_s: float) -> Generator[Step, list[Ou
         if (each["type"], each["status"]) in _BY_CONDITION
     ]
     if node["spec"].get("unschedulable"):
-        keys.append(_UNSCHEDULABLE)
+        keys.append(UNSCHEDULABLE_TAINT)
     known = [
         name_of(each)
         for each in taints_of(node)

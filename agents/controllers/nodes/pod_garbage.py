@@ -8,7 +8,7 @@ deleted pods that never got a node
 
 import math
 from collections.abc import Generator, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -24,14 +24,13 @@ from kvstack.agents.reconcile.plan import (
     Step,
     View,
 )
-from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import OUT_OF_SERVICE_TAINT
 
 _GONE_S: Final = 40.0
 _LIVE_PHASES: Final = frozenset(("Pending", "Running", "Unknown"))
-OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 
 
 class PodGarbageCollector(Sweep):
@@ -110,9 +109,8 @@ def _out_of_service(pods: Iterable[Object], view: View) -> list[Object]:
         node = view.get(NODES, _node_of(pod)) if is_deleting(pod) else None
         if node is None:
             continue
-        is_ready = conditions.is_true((node.get("status") or {}).get("conditions"), "Ready")
         taints = node["spec"].get("taints") or ()
-        if not is_ready and any(taint["key"] == OUT_OF_SERVICE for taint in taints):
+        if not is_ready(node) and any(taint["key"] == OUT_OF_SERVICE_TAINT for taint in taints):
             found.append(pod)
     return found
 

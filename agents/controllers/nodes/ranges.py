@@ -9,15 +9,15 @@ What nodes have already, and what overlaps the Services' ranges, is not given ag
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.controllers.options import NodeRanges
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, Record, View, Watch
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
-Object: TypeAlias = dict[str, Any]
 Network: TypeAlias = IPv4Network | IPv6Network
 
 

@@ -7,7 +7,7 @@ Keys: `node/<name>` (its taints changed), `pod/<namespace>/<name>`.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.object_store import key_of, split_key
@@ -32,8 +32,7 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.tolerations import taint_of, tolerates
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _REASON: Final = "TaintManagerEviction"
 

@@ -5,15 +5,15 @@ another is made anew from the node as it is then.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.reconcile.plan import Get, Outcome, Patch, Step, do
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
-Object: TypeAlias = dict[str, Any]
 Taint: TypeAlias = tuple[str, str]
 """Key and effect, which identify a taint."""
 

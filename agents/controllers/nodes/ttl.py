@@ -4,14 +4,13 @@ The size at which it goes down is below the one at which it went up, so that it 
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.reconcile.plan import BaseController, Identity, Patch, Plan, View, Watch, do
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 _ANNOTATION: Final = "node.alpha.kubernetes.io/ttl"
 

@@ -8,14 +8,12 @@ fully disrupted       0.1; but where all zones are, none, and taints are taken b
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.options import NodeLifecycleOptions
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import REGION_LABEL, ZONE_LABEL
 
-Object: TypeAlias = dict[str, Any]
-
-_REGION: Final = "topology.kubernetes.io/region"
-_ZONE: Final = "topology.kubernetes.io/zone"
 _EXCLUDED: Final = "node.kubernetes.io/exclude-disruption"
 _PARTIAL_MIN: Final = 3
 
@@ -42,7 +40,7 @@ class Change(Enum):
 def zone_of(node: Object) -> str:
     """Return the zone of a node; all nodes without one are in the same."""
     labels = node["metadata"].get("labels") or {}
-    region, zone = labels.get(_REGION, ""), labels.get(_ZONE, "")
+    region, zone = labels.get(REGION_LABEL, ""), labels.get(ZONE_LABEL, "")
     return f"{region}:\0:{zone}" if region or zone else ""
 
 

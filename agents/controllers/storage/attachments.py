@@ -14,7 +14,7 @@ Only what this made by its names is taken away. Keys: names of nodes.
 import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import (
     CSI_DRIVERS,
@@ -27,7 +27,6 @@ from kvstack.agents.client.built_in import (
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.nodes.lifecycle import PODS_OF_NODE, nodes_of_pod
-from kvstack.agents.controllers.nodes.pod_garbage import OUT_OF_SERVICE
 from kvstack.agents.controllers.nodes.taints import taints_of
 from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.ownership import is_deleting
@@ -51,22 +50,19 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import attachments as names_of
-from kvstack.apimachinery.objects.core.conditions import is_true
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.apimachinery.well_known import ATTACHED_BY_CONTROLLER_ANNOTATION, OUT_OF_SERVICE_TAINT
 
-Object: TypeAlias = dict[str, Any]
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _BY_NODE: Final = "attachments of a node"
 _BY_VOLUME: Final = "attachments of a volume"
-_MANAGED: Final = "volumes.kubernetes.io/controller-managed-attach-detach"
-"""The annotation of a node whose volumes this controller attaches."""
 _NAME: Final = re.compile("csi-[0-9a-f]{64}")
 _FORCED_AFTER_S: Final = 360.0
 _SHARED: Final = frozenset(("ReadWriteMany", "ReadOnlyMany"))
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +105,10 @@ class AttachDetach(BaseController):
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one node."""
         node = view.get(NODES, key)
-        if node is not None and annotations_of(node).get(_MANAGED) != "true":
+        if (
+            node is not None
+            and annotations_of(node).get(ATTACHED_BY_CONTROLLER_ANNOTATION) != "true"
+        ):
             return None
         known = view.by_index(VOLUME_ATTACHMENTS, _BY_NODE, key)
         attachments = {each["metadata"]["name"]: each for each in known if _is_ours(each, view)}
@@ -140,9 +139,7 @@ class AttachDetach(BaseController):
                 going.append(attachment)
                 continue
             rest_s = self._waiting.setdefault(name, now_s) + _FORCED_AFTER_S - now_s
-            is_late = (
-                self._forces and rest_s <= 0 and not is_true(status.get("conditions"), "Ready")
-            )
+            is_late = self._forces and rest_s <= 0 and not is_ready(node or {})
             if is_late or _is_out_of_service(node):
                 going.append(attachment)
             elif self._forces:
@@ -167,7 +164,7 @@ def _attach(
             yield _pod_events(use.pods, "Warning", "FailedAttachVolume", text)
         else:
             [made] = yield [Create(VOLUME_ATTACHMENTS, "", _attachment(name, use.volume, node))]
-            if made.code != _CONFLICT:
+            if not made.is_conflict:
                 made.result()
 
 
@@ -209,7 +206,7 @@ def _detach(going: Sequence[Object]) -> _Steps:
         if not is_deleting(each)
     ]
     for outcome in outcomes:
-        if outcome.code != _NOT_FOUND:
+        if not outcome.is_not_found:
             outcome.result()
 
 
@@ -274,7 +271,7 @@ def _pods_of(volume: Object, view: View) -> Sequence[Object]:
 
 
 def _is_out_of_service(node: Object | None) -> bool:
-    return node is not None and any(each["key"] == OUT_OF_SERVICE for each in taints_of(node))
+    return node is not None and any(each["key"] == OUT_OF_SERVICE_TAINT for each in taints_of(node))
 
 
 # Names.

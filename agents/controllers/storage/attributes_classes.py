@@ -7,7 +7,7 @@ As upstream only what is watched is asked, not the server.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -18,10 +18,9 @@ from kvstack.agents.client.object_store import key_of
 from kvstack.agents.controllers.ownership import is_deleting, own_key
 from kvstack.agents.controllers.storage.finalizers import finalizers_of, hold, let_go
 from kvstack.agents.reconcile.plan import BaseController, Identity, Index, Plan, View, Watch
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import ATTRIBUTES_CLASS_FINALIZER
 
-Object: TypeAlias = dict[str, Any]
-
-_FINALIZER: Final = "kubernetes.io/vac-protection"
 _INDEX: Final = "volume attributes classes"
 
 
@@ -49,12 +48,16 @@ class AttributesClassProtection(BaseController):
         attributes_class = view.get(VOLUME_ATTRIBUTES_CLASSES, key)
         if attributes_class is None:
             return None
-        is_held = _FINALIZER in finalizers_of(attributes_class)
+        is_held = ATTRIBUTES_CLASS_FINALIZER in finalizers_of(attributes_class)
         if not is_deleting(attributes_class):
             if not is_held:
-                yield from hold(VOLUME_ATTRIBUTES_CLASSES, attributes_class, _FINALIZER)
+                yield from hold(
+                    VOLUME_ATTRIBUTES_CLASSES, attributes_class, ATTRIBUTES_CLASS_FINALIZER
+                )
         elif is_held and not _is_named(key_of(attributes_class), view):
-            yield from let_go(VOLUME_ATTRIBUTES_CLASSES, attributes_class, _FINALIZER)
+            yield from let_go(
+                VOLUME_ATTRIBUTES_CLASSES, attributes_class, ATTRIBUTES_CLASS_FINALIZER
+            )
         return None
 
 

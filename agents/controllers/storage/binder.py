@@ -10,7 +10,7 @@ Keys: `claim/<namespace>/<name>`, `volume/<name>`.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import (
     PERSISTENT_VOLUME_CLAIMS,
@@ -23,11 +23,7 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.storage.pod_claims import CLAIMS_INDEX, claims_of_pod
 from kvstack.agents.controllers.storage.volume_rules import (
-    BIND_COMPLETED,
-    BOUND_BY_CONTROLLER,
-    CLASS_ANNOTATION,
     PROVISIONED_BY,
-    SELECTED_NODE,
     annotations_of,
     best_match,
     class_of,
@@ -52,16 +48,24 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
+    BIND_COMPLETED_ANNOTATION,
+    BOUND_BY_CONTROLLER_ANNOTATION,
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    STORAGE_CLASS_ANNOTATION,
+    STORAGE_PROVISIONER_ANNOTATION,
+)
 
 _PROVISIONERS: Final = (
     "volume.beta.kubernetes.io/storage-provisioner",
-    "volume.kubernetes.io/storage-provisioner",
+    STORAGE_PROVISIONER_ANNOTATION,
 )
 _DEFAULT_CLASS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
 )
 _IN_TREE: Final = "kubernetes.io/"
 _OVER: Final = frozenset(("Released", "Failed"))
@@ -102,7 +106,7 @@ class VolumeBinder(BaseController):
         claim = view.get(PERSISTENT_VOLUME_CLAIMS, name)
         if claim is None:
             return None
-        if BIND_COMPLETED in annotations_of(claim):
+        if BIND_COMPLETED_ANNOTATION in annotations_of(claim):
             yield from self._bound(claim, view)
             return None
         is_waiting = yield from self._unbound(claim, view)
@@ -119,7 +123,7 @@ class VolumeBinder(BaseController):
         is_delayed = (
             storage_class is not None
             and storage_class.get("volumeBindingMode") == "WaitForFirstConsumer"
-            and SELECTED_NODE not in annotations_of(claim)
+            and SELECTED_NODE_ANNOTATION not in annotations_of(claim)
         )
         volume = best_match(claim, view.list(PERSISTENT_VOLUMES), is_delayed=is_delayed)
         if volume is not None:
@@ -159,7 +163,7 @@ class VolumeBinder(BaseController):
         else:
             text = f'volume "{name}" already bound to a different claim.'
             yield [Record(claim, "Warning", "FailedBinding", text)]
-            if BOUND_BY_CONTROLLER in annotations_of(claim):
+            if BOUND_BY_CONTROLLER_ANNOTATION in annotations_of(claim):
                 raise MisboundError(
                     f'invalid binding of claim "{key_of(claim)}" to volume "{name}"'
                 )
@@ -192,7 +196,9 @@ class VolumeBinder(BaseController):
     ) -> Generator[Step, list[Outcome], bool]:
         """Give a claim that says nothing of a class the default one, if there is one by now."""
         spec = claim["spec"]
-        if spec.get("storageClassName") is not None or CLASS_ANNOTATION in annotations_of(claim):
+        if spec.get("storageClassName") is not None:
+            return False
+        if STORAGE_CLASS_ANNOTATION in annotations_of(claim):
             return False
         defaults = [
             each
@@ -312,7 +318,7 @@ class VolumeBinder(BaseController):
     def _unbind(self, volume: Object) -> Generator[Step, list[Outcome], None]:
         """Give a volume free that its claim did not take; what users wrote of it stays."""
         spec, annotations = dict(volume["spec"]), dict(annotations_of(volume))
-        if annotations.pop(BOUND_BY_CONTROLLER, None) is not None:
+        if annotations.pop(BOUND_BY_CONTROLLER_ANNOTATION, None) is not None:
             del spec["claimRef"]
         else:
             spec["claimRef"] = {**spec["claimRef"], "uid": ""}
@@ -346,7 +352,7 @@ def _with_claim(volume: Object, claim: Object) -> Object:
         return volume
     changed = dict(volume)
     if not is_claimed_by(volume, claim):
-        annotations = {**annotations_of(volume), BOUND_BY_CONTROLLER: "yes"}
+        annotations = {**annotations_of(volume), BOUND_BY_CONTROLLER_ANNOTATION: "yes"}
         changed["metadata"] = {**volume["metadata"], "annotations": annotations}
     changed["spec"] = {
         **volume["spec"],
@@ -367,12 +373,12 @@ def _with_volume(claim: Object, volume: Object) -> Object:
     name = volume["metadata"]["name"]
     annotations = dict(annotations_of(claim))
     spec = claim["spec"]
-    if spec.get("volumeName") == name and BIND_COMPLETED in annotations:
+    if spec.get("volumeName") == name and BIND_COMPLETED_ANNOTATION in annotations:
         return claim
     if spec.get("volumeName") != name:
         spec = {**spec, "volumeName": name}
-        annotations[BOUND_BY_CONTROLLER] = "yes"
-    annotations[BIND_COMPLETED] = "yes"
+        annotations[BOUND_BY_CONTROLLER_ANNOTATION] = "yes"
+    annotations[BIND_COMPLETED_ANNOTATION] = "yes"
     meta = {**claim["metadata"], "annotations": annotations}
     return {**claim, "metadata": meta, "spec": spec}
 

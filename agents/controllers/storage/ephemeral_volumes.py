@@ -1,7 +1,7 @@
 """Generic ephemeral volumes: claims from templates in pods, owned by their pods."""
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PODS
 from kvstack.agents.client.object_store import key_of
@@ -19,8 +19,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _OWNER: Final = "pod"
 

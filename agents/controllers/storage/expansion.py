@@ -1,16 +1,14 @@
 """Expansion: records an event for bound claims whose volumes an external resizer expands."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.storage.volume_rules import requested
 from kvstack.agents.reconcile.plan import BaseController, Identity, Plan, Record, View, Watch
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
-
-Object: TypeAlias = dict[str, Any]
 
 
 class Expander(BaseController):

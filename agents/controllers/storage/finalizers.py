@@ -1,12 +1,10 @@
 """Protection finalizers: added to an object, and removed once it is unused."""
 
 from collections.abc import Generator
-from typing import Any, TypeAlias
 
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.reconcile.plan import Outcome, Step, Update, do
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def finalizers_of(obj: Object) -> list[str]:

@@ -1,11 +1,10 @@
 """The claims that pods use: by name, or made for them from a template in the pod."""
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.ownership import controller_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 CLAIMS_INDEX: Final = "persistent volume claims"
 

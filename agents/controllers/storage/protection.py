@@ -8,7 +8,7 @@ Before a claim is released the server is asked whether a pod uses it. The condit
 """
 
 from collections.abc import Callable, Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from kvstack.agents.client.object_store import key_of
@@ -36,12 +36,11 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import CLAIM_FINALIZER, VOLUME_FINALIZER
 
-Object: TypeAlias = dict[str, Any]
 _Uses: TypeAlias = Callable[[Object, Object], bool]
 
-_CLAIM_FINALIZER: Final = "kubernetes.io/pvc-protection"
-_VOLUME_FINALIZER: Final = "kubernetes.io/pv-protection"
 _UNUSED: Final = "Unused"
 _USED: Final = ("False", "PodUsingPVC", "A pod is currently referencing this PVC")
 _NOT_USED: Final = ("True", "NoPodsUsingPVC", "No pods are currently referencing this PVC")
@@ -69,16 +68,16 @@ class ClaimProtection(BaseController):
             return None
         pods = view.by_index(PODS, CLAIMS_INDEX, key)
         if is_deleting(claim):
-            if _CLAIM_FINALIZER in finalizers_of(claim):
+            if CLAIM_FINALIZER in finalizers_of(claim):
                 is_used = yield from _is_used(claim, pods, _holds)
                 if not is_used:
-                    yield from let_go(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
+                    yield from let_go(PERSISTENT_VOLUME_CLAIMS, claim, CLAIM_FINALIZER)
             return None
         if (claim.get("status") or {}).get("phase") == "Bound":
             is_used = yield from _is_used(claim, pods, _refers)
             claim = yield from self._set_condition(claim, now_s, is_used=is_used)
-        if _CLAIM_FINALIZER not in finalizers_of(claim):
-            yield from hold(PERSISTENT_VOLUME_CLAIMS, claim, _CLAIM_FINALIZER)
+        if CLAIM_FINALIZER not in finalizers_of(claim):
+            yield from hold(PERSISTENT_VOLUME_CLAIMS, claim, CLAIM_FINALIZER)
         return None
 
     def _set_condition(
@@ -86,8 +85,8 @@ class ClaimProtection(BaseController):
     ) -> Generator[Step, list[Outcome], Object]:
         """Keep the condition; return the claim as it is then."""
         status, reason, message = _USED if is_used else _NOT_USED
-        updated = list(claim["status"].get("conditions") or ())
-        condition = conditions.find(updated, _UNUSED)
+        known = claim["status"].get("conditions")
+        condition = conditions.find(known, _UNUSED)
         if condition is not None and (condition["status"] == "True") == (status == "True"):
             return claim
         new = {
@@ -97,10 +96,7 @@ class ClaimProtection(BaseController):
             "reason": reason,
             "message": message,
         }
-        if condition is None:
-            updated.append(new)
-        else:
-            updated[updated.index(condition)] = new
+        updated = conditions.replaced(known, new)
         wanted = {**claim, "status": {**claim["status"], "conditions": updated}}
         return (yield from do(Update(PERSISTENT_VOLUME_CLAIMS, wanted, "status")))
 
@@ -121,12 +117,12 @@ class VolumeProtection(BaseController):
         volume = view.get(PERSISTENT_VOLUMES, key)
         if volume is None:
             return None
-        is_held = _VOLUME_FINALIZER in finalizers_of(volume)
+        is_held = VOLUME_FINALIZER in finalizers_of(volume)
         if is_deleting(volume):
             if is_held and (volume.get("status") or {}).get("phase") != "Bound":
-                yield from let_go(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
+                yield from let_go(PERSISTENT_VOLUMES, volume, VOLUME_FINALIZER)
         elif not is_held:
-            yield from hold(PERSISTENT_VOLUMES, volume, _VOLUME_FINALIZER)
+            yield from hold(PERSISTENT_VOLUMES, volume, VOLUME_FINALIZER)
         return None
 
 

@@ -5,19 +5,17 @@ Shapes: claims are PersistentVolumeClaims, volumes PersistentVolumes, both plain
 
 import re
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
+from kvstack.apimachinery.well_known import (
+    STORAGE_CLASS_ANNOTATION,
+)
 
-Object: TypeAlias = dict[str, Any]
-
-CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 
 _UNDELETABLE: Final = ("local", "nfs")
 """Kinds of volumes that upstream's controllers know, and do not delete."""
@@ -31,7 +29,7 @@ def annotations_of(obj: Object) -> dict[str, str]:
 
 def class_of(obj: Object) -> str:
     """Return the class of a claim or a volume; empty: none."""
-    found = annotations_of(obj).get(CLASS_ANNOTATION)
+    found = annotations_of(obj).get(STORAGE_CLASS_ANNOTATION)
     return found if found is not None else obj["spec"].get("storageClassName") or ""
 
 

@@ -7,7 +7,7 @@ What is expected of pods their owners say: the sum of the scales of all owners, 
 """
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import (
     DEPLOYMENTS,
@@ -43,10 +43,9 @@ from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 from kvstack.apimachinery.objects.int_or_string import IntOrStringError, scaled
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
-
-Object: TypeAlias = dict[str, Any]
 
 _POD: Final = "pod:"
 _TIMEOUT_S: Final = 120.0
@@ -355,9 +354,9 @@ def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
     status = pod["status"]
     now = time_text(now_s)
     new = {"type": _TARGET, "status": "False", "lastProbeTime": None, "lastTransitionTime": now}
-    if conditions.find(status["conditions"], _TARGET) is not None and meta.get("generation"):
+    if meta.get("generation"):
         new["observedGeneration"] = meta["generation"]
-    updated = [new if each["type"] == _TARGET else each for each in status["conditions"]]
+    updated = conditions.replaced(status["conditions"], new)
     yield from do(Update(PODS, {**pod, "status": {**status, "conditions": updated}}, "status"))
     return None
 

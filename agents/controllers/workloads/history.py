@@ -10,7 +10,7 @@ that took such a revision for another template would replace all pods.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -22,9 +22,8 @@ from kvstack.agents.controllers.ownership import (
 )
 from kvstack.agents.controllers.workloads.hashes import fnv1_32, safe_text
 from kvstack.agents.reconcile.plan import Delete, View
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
-
-Object: TypeAlias = dict[str, Any]
 
 REVISION_LABEL: Final = "controller-revision-hash"
 """The label of pods with their revision."""

@@ -17,14 +17,14 @@ from kvstack.apimachinery.objects.core.pod_status import (
     is_ended,
     is_ready,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.well_known import DELETION_COST_ANNOTATION
 
-Object: TypeAlias = dict[str, Any]
 SortKey: TypeAlias = tuple[Any, ...]
 
 _PHASE_ORDER: Final = {"Pending": 0, "Unknown": 1, "Running": 2}
-_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 _NANOSECONDS: Final = 1e9
 _NOTHING: Final[Object] = {}
 
@@ -90,7 +90,7 @@ def count_ready(pods: Iterable[Object], min_ready_s: int, now_s: float) -> tuple
     ready = available = 0
     for pod in pods:
         for condition in (pod.get("status") or _NOTHING).get("conditions") or ():
-            if condition["type"] == "Ready":
+            if condition["type"] == READY:
                 if condition["status"] == "True":
                     ready += 1
                     available += not min_ready_s or is_available(pod, min_ready_s, now_s)
@@ -162,7 +162,7 @@ class DeletionOrder:
 
 
 def _deletion_cost(pod: Object) -> int:
-    text = (pod["metadata"].get("annotations") or {}).get(_DELETION_COST, "0")
+    text = (pod["metadata"].get("annotations") or {}).get(DELETION_COST_ANNOTATION, "0")
     try:
         cost = int(text)
     except ValueError:

@@ -9,7 +9,7 @@ no longer counted: it is replaced, and left for the pod garbage collector.
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kvstack.agents.client.object_store import split_key
@@ -57,10 +57,9 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector, SelectorError
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 _BURST: Final = 500
 _FAILURE: Final = "ReplicaFailure"

@@ -8,7 +8,7 @@ Keys: `pod/<namespace>/<name>`, `claim/<namespace>/<name>`.
 """
 
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import PODS, RESOURCE_CLAIM_TEMPLATES, RESOURCE_CLAIMS
 from kvstack.agents.client.object_store import key_of
@@ -31,12 +31,11 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import APPLY_PATCH
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import DEVICE_CLAIM_FINALIZER
 
 _MANAGER: Final = "ResourceClaimController"
-_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _POD_CLAIM: Final = "resource.kubernetes.io/pod-claim-name"
 _BY_CLAIM: Final = "resource claim of pod"
 _BY_TEMPLATE: Final = "resource claim template of pod"
@@ -233,7 +232,7 @@ def _release(claim: Object, view: View) -> Generator[Step, list[Outcome], None]:
     status = claim.get("status") or {}
     consumers = status.get("reservedFor") or []
     rest = yield from _remaining(consumers, claim, view)
-    is_held = _FINALIZER in (claim["metadata"].get("finalizers") or ())
+    is_held = DEVICE_CLAIM_FINALIZER in (claim["metadata"].get("finalizers") or ())
     if len(rest) < len(consumers):
         changed = {name: value for name, value in status.items() if name != "reservedFor"}
         if rest:
@@ -280,7 +279,7 @@ def _needs(consumer: Object, claim: Object, view: View) -> Generator[Step, list[
 
 def _let_go(claim: Object) -> Generator[Step, list[Outcome], None]:
     meta = claim["metadata"]
-    finalizers = [each for each in meta.get("finalizers") or () if each != _FINALIZER]
+    finalizers = [each for each in meta.get("finalizers") or () if each != DEVICE_CLAIM_FINALIZER]
     changed = {**claim, "metadata": {**meta, "finalizers": finalizers}}
     [outcome] = yield [Update(RESOURCE_CLAIMS, changed)]
     if not outcome.is_not_found:

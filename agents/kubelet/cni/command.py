@@ -15,18 +15,17 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 from pathlib import Path
 from socket import gethostname
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.kubelet.cni.plugin import TYPE, VERSIONS, CniError, answer
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE, is_part
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text, read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
 from kvstack.component.net.hosts import of_families
 from kvstack.component.net.netlink import Network
-
-Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack cni"
 ABOUT: Final = """\

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.kubelet.cni.attachments import NAME, Attachment, Attachments
 from kvstack.agents.kubelet.runtime.process.network import translator
@@ -24,17 +24,17 @@ from kvstack.agents.kubelet.runtime.process.network.pod_network import (
 )
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
 from kvstack.agents.kubelet.runtime.runtime import Port, StartError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.net.hosts import of_families
 from kvstack.component.net.netlink import Netlink
 from kvstack.component.net.netlink import Network as IpNetwork
-
-Object: TypeAlias = dict[str, Any]
 
 TYPE: Final = "kvstack"
 VERSIONS: Final = ("1.0.0", "1.1.0")
 _NEWEST: Final = VERSIONS[-1]
 _WRONG_VERSION, _UNKNOWN_CONTAINER, _BAD_ENVIRONMENT, _IO, _BAD_CONFIGURATION = 1, 3, 4, 5, 7
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
+"""Not from the schema: a plugin is started for each pod, and loads little."""
 _VALID: Final = "cni.dev/valid-attachments"
 _OWN_NETWORK: Final = "/proc/thread-self/ns/net"
 

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.event_recorder import EventRecorder
@@ -29,12 +29,12 @@ from kvstack.agents.kubelet.csi.secrets import Secrets
 from kvstack.agents.kubelet.csi.volume_data import VolumePaths
 from kvstack.agents.kubelet.disk import mount_table
 from kvstack.agents.kubelet.volumes.service_tokens import ServiceTokens
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.csi.registration import Registration
 
-Object: TypeAlias = dict[str, Any]
 
 SOCKETS: Final = "plugins_registry"
 PLUGINS: Final = "plugins"

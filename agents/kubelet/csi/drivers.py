@@ -9,19 +9,19 @@ CSIDrivers are watched from the first registration on: most nodes have no driver
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CSI_DRIVERS
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.csi.driver_error import DriverError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.csi.node_client import NodeClient
 
-Object: TypeAlias = dict[str, Any]
 
 _SYNC_S: Final = 30.0
 

@@ -5,13 +5,12 @@ kubelet          ─► NodeResizeInProgress ─► the driver ─► capacity; 
                                                └─► failed: NodeResizeInfeasible, NodeResizeError
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.csi.volume import Volume
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
-
-Object: TypeAlias = dict[str, Any]
 
 INFEASIBLE_CODES: Final = frozenset(("InvalidArgument", "OutOfRange", "NotFound"))
 IN_USE_CODE: Final = "FailedPrecondition"

@@ -7,7 +7,7 @@ GrowthError says why it did not. A driver that does not let volumes grow while t
 not asked again on this node until the volume is mounted anew.
 """
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS
@@ -20,6 +20,7 @@ from kvstack.agents.kubelet.csi.drivers import Drivers
 from kvstack.agents.kubelet.csi.secrets import SecretError, Secrets
 from kvstack.agents.kubelet.csi.volume import Volume
 from kvstack.agents.kubelet.csi.volume_data import Published, VolumePaths, staged_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
@@ -27,7 +28,6 @@ from kvstack.component.logger import Logger
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Object: TypeAlias = dict[str, Any]
 
 FAILED: Final = "FileSystemResizeFailed"
 SUCCEEDED: Final = "FileSystemResizeSuccessful"

@@ -37,9 +37,9 @@ from kvstack.agents.kubelet.csi.volume_data import (
     published_of,
 )
 from kvstack.apimachinery.objects.core.attachments import unique_name
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 Tell: TypeAlias = Callable[[Object, str, str], None]
 """Record a warning about a pod: reason and text."""
 

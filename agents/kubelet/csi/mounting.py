@@ -11,7 +11,7 @@ what is not final may have been done, and is undone before it counts as undone.
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES, VOLUME_ATTACHMENTS
@@ -24,13 +24,13 @@ from kvstack.agents.kubelet.csi.volume import EPHEMERAL, SecretName, Volume
 from kvstack.agents.kubelet.csi.volume_data import Published, Staged, VolumePaths, staged_of
 from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.service_tokens import ServiceTokens
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.csi.node_client import Abilities, Call
 
-Object: TypeAlias = dict[str, Any]
 
 FAILED_MOUNT: Final = "FailedMount"
 FAILED_MAP: Final = "FailedMapVolume"

@@ -10,13 +10,14 @@ them. A CSINode of an earlier Node of the same name is deleted and made anew.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CSI_NODES, NODES
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
@@ -24,7 +25,6 @@ from kvstack.component.logger import Logger
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.csi.node_client import NodeFacts
 
-Object: TypeAlias = dict[str, Any]
 
 IDS: Final = "csi.volume.kubernetes.io/nodeid"
 """Annotation of a Node: ids by driver, as JSON."""
@@ -33,8 +33,6 @@ _WAIT_S: Final = 0.05
 _OPEN_WAITS_S: Final = (0.1, 0.5, 2.0, 10.0, 30.0)
 _COUNT_MAX: Final = 2**31 - 1
 _ID_MAX: Final = 256
-_NOT_FOUND: Final = 404
-_CONFLICT: Final = 409
 
 
 class NodeInfoError(Exception):
@@ -89,7 +87,7 @@ class NodeInfo:
                 async with self._lock:
                     await write()
             except (ApiError, UnreachableError) as error:
-                is_met = isinstance(error, ApiError) and error.code in (_CONFLICT, _NOT_FOUND)
+                is_met = isinstance(error, ApiError) and (error.is_conflict or error.is_not_found)
                 if number + 1 == _TRIES or not is_met:
                     raise NodeInfoError(f"error updating node info: {error}") from error
                 await asyncio.sleep(_WAIT_S * 2**number)
@@ -141,7 +139,7 @@ class NodeInfo:
                 return known
             await self._api.delete(CSI_NODES, "", meta["name"])
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
         fresh: Object = {
             "apiVersion": CSI_NODES.api_version,

@@ -1,7 +1,7 @@
 """The state of pods' volumes: one `Use` for each volume and pod."""
 
 from enum import Enum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from kvstack.agents.kubelet.csi.growing import Growth
 from kvstack.agents.kubelet.csi.mounting import Group, StepError
@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
     from kvstack.agents.kubelet.csi.volume import Volume
     from kvstack.agents.kubelet.volumes.volume_stats import Fill
-
-Object: TypeAlias = dict[str, Any]
+    from kvstack.apimachinery.objects.json_object import Object
 
 
 class PendingError(Exception):

@@ -9,11 +9,10 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.attachments import attachment_name, unique_name
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 PERSISTENT: Final = "Persistent"
 EPHEMERAL: Final = "Ephemeral"

@@ -19,13 +19,13 @@ from kvstack.agents.kubelet.device_plugins.names import FILE
 from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins, PluginError
 from kvstack.agents.kubelet.runtime.runtime import DeviceFile, DeviceNeeds, Mount, StartError
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.device_plugins.gen import api_pb2 as api
 
-Object: TypeAlias = dict[str, Any]
 Given: TypeAlias = dict[str, dict[str, Object]]
 """By container and resource: ids, and the plugin's answer on their use."""
 

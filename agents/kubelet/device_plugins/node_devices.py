@@ -7,18 +7,17 @@ import asyncio
 import importlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.kubelet.device_plugins.names import FILE
 from kvstack.agents.kubelet.device_plugins.registration_socket import RegistrationSocket
 from kvstack.agents.kubelet.runtime.runtime import NO_DEVICES, DeviceNeeds
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.device_plugins.devices import Devices
     from kvstack.agents.kubelet.device_plugins.plugins import DevicePlugins
-
-Object: TypeAlias = dict[str, Any]
 
 _MODULE: Final = "kvstack.agents.kubelet.device_plugins.devices"
 

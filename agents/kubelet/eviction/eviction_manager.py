@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
@@ -15,8 +15,7 @@ from kvstack.agents.kubelet.images.image_garbage import ImageGarbage
 from kvstack.agents.kubelet.node_pods import NodePods
 from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 HARD_GRACE_S: Final = 1.0
 _MEMORY: Final = ("memory", "pids")

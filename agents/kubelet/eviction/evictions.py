@@ -6,11 +6,10 @@ A threshold is an amount, or a share of what the machine has ("10%"). Pure.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.kubelet.pods.sandboxes import is_critical, quantity, requests_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 LOCAL_STORAGE: Final = "localStorage.available"
 """What is left of the limit of all pods' disk usage (`EvictionOptions`); the kubelet has none."""

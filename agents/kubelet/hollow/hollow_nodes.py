@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -32,11 +32,10 @@ from kvstack.agents.kubelet.hollow.loads import IDLE, load_of
 from kvstack.agents.kubelet.hollow.pod_ranges import range_of
 from kvstack.agents.kubelet.node.leases import DURATION_S, Leases
 from kvstack.agents.kubelet.runtime.runtime import StartError, Usage
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 LEASES_TO_MISS: Final = 4
 """A lease lasts for so many renewals, as kubelet's does."""
@@ -46,7 +45,6 @@ _WORKERS: Final = 8
 _BY_NODE: Final = "spec.nodeName"
 _BACK_OFF_BASE_S: Final = 0.01
 _BACK_OFF_MAX_S: Final = 10.0
-_ALREADY_EXISTS: Final = 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,7 +366,7 @@ class HollowNodes:
         try:
             await self._api.create(NODES, "", nodes.new_node(name, self._own[name]))
         except ApiError as error:
-            if error.code != _ALREADY_EXISTS:
+            if not error.is_conflict:
                 raise
 
     async def _sync_pod(self, key: str) -> None:

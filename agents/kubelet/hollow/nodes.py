@@ -5,13 +5,13 @@ Nodes have numbers from 1 on, in the order in which they were seen. Addresses fo
 """
 
 from ipaddress import IPv4Address
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_subdomain
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL, ZONE_LABEL
 
 LABEL: Final = "hollow"
 """A node with this label set to `true` is hollow, regardless of who created it."""
@@ -71,10 +71,10 @@ def new_node(name: str, number: int) -> Object:
     """Return a node as it registers itself; zones take turns."""
     labels = {
         LABEL: "true",
-        "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": "amd64",
-        "topology.kubernetes.io/zone": _ZONES[(number - 1) % len(_ZONES)],
+        HOSTNAME_LABEL: name,
+        OS_LABEL: "linux",
+        ARCH_LABEL: "amd64",
+        ZONE_LABEL: _ZONES[(number - 1) % len(_ZONES)],
     }
     return {
         "apiVersion": NODES.api_version,

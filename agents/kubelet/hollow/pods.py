@@ -14,16 +14,16 @@
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.hollow.hollow_runtime import MISSING, NAME
 from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
-from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.core.pod_status import READY, is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 RUNS_S: Final = 0.5
 """How long a pod runs that ends."""
@@ -34,7 +34,7 @@ _EXIT_CODE: Final = "hollow/exit-code"
 _FINISH_DELETION: Final = "hollow/finish-deletion"
 _LOCALHOST: Final = "127.0.0.1"
 _STARTED_FIRST: Final = ("PodReadyToStartContainers", "Initialized")
-_READINESS: Final = ("Ready", "ContainersReady")
+_READINESS: Final = (READY, "ContainersReady")
 
 
 class Start(NamedTuple):
@@ -340,8 +340,7 @@ def _restart_policy(pod: Object) -> str:
 
 def says_ready(status: Object) -> bool:
     """Whether a status says that its pod is ready."""
-    conditions = status.get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    return conditions.is_true(status.get("conditions"), READY)
 
 
 def running_containers(pod: Object) -> Iterator[tuple[str, int, str, float]]:

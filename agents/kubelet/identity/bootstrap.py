@@ -6,16 +6,18 @@ KUBECONFIG     written, and points to the certificate in PKI
 """
 
 import asyncio
+import base64
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from kvstack.agents.client.api import Api, Options
-from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
+from kvstack.agents.client.kubeconfig import KubeconfigError, Kubeconfigs, connect, load
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.identity import certificates
-from kvstack.agents.kubelet.identity.certificates import CLIENT, CLIENT_SIGNER, CLIENT_USAGES
+from kvstack.agents.kubelet.identity.certificates import CLIENT, CLIENT_USAGES
+from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER
 
 _KEY: Final = "kubelet-client.key.tmp"
 
@@ -32,7 +34,7 @@ async def ensure(
         key = await asyncio.to_thread(certificates.kept_key, pki / _KEY)
         request = certificates.signing_request(key, node, ())
         name = certificates.request_name(key, node, CLIENT_USAGES)
-        found = await certificates.signed(api, name, request, CLIENT_SIGNER, CLIENT_USAGES)
+        found = await certificates.signed(api, name, request, KUBELET_CLIENT_SIGNER, CLIENT_USAGES)
     finally:
         await api.close()
     await asyncio.to_thread(certificates.keep, pki, CLIENT, found, key, clock.now_s())
@@ -56,23 +58,26 @@ def is_good(kubeconfig: Path, now_s: float) -> bool:
 
 def _kubeconfig(bootstrap_kubeconfig: str, current: Path) -> str:
     """Return the kubeconfig of the bootstrap with the node's own certificate as its user."""
-    content = yaml.safe_load(Path(bootstrap_kubeconfig).read_text("utf-8"))
-    context = next(
-        each["context"]
-        for each in content["contexts"]
-        if each["name"] == content["current-context"]
-    )
-    cluster = next(each for each in content["clusters"] if each["name"] == context["cluster"])
+    entry = Kubeconfigs([Path(bootstrap_kubeconfig)]).cluster_entry()
+    cluster: dict[str, object] = {"server": entry.server}
+    if entry.ca.data:
+        cluster["certificate-authority-data"] = base64.b64encode(entry.ca.data).decode()
+    elif entry.ca.file:
+        cluster["certificate-authority"] = str(Path(entry.ca.file).absolute())
+    if entry.server_name:
+        cluster["tls-server-name"] = entry.server_name
+    if entry.is_insecure:
+        cluster["insecure-skip-tls-verify"] = True
     files = {"client-certificate": str(current.absolute()), "client-key": str(current.absolute())}
     kubeconfig = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [cluster],
+        "clusters": [{"name": "default-cluster", "cluster": cluster}],
         "users": [{"name": "default-auth", "user": files}],
         "contexts": [
             {
                 "name": "default-context",
-                "context": {"cluster": cluster["name"], "user": "default-auth"},
+                "context": {"cluster": "default-cluster", "user": "default-auth"},
             }
         ],
         "current-context": "default-context",

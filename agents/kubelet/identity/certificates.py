@@ -15,7 +15,7 @@ import ipaddress
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -24,16 +24,14 @@ from cryptography.x509.oid import NameOID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.errors import ConfigError
 
-Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = ec.EllipticCurvePrivateKey
 
 CLIENT, SERVER = "kubelet-client", "kubelet-server"
 """Names of files."""
-CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client-kubelet"
-SERVING_SIGNER: Final = "kubernetes.io/kubelet-serving"
 CLIENT_USAGES: Final = ("digital signature", "client auth")
 SERVING_USAGES: Final = ("digital signature", "server auth")
 _POLL_S: Final = 0.1

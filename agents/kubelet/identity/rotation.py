@@ -18,13 +18,12 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.certificates import (
     CLIENT,
-    CLIENT_SIGNER,
     CLIENT_USAGES,
     SERVER,
-    SERVING_SIGNER,
     SERVING_USAGES,
 )
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER, KUBELET_SERVING_SIGNER
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 
@@ -45,8 +44,8 @@ class Kind(NamedTuple):
     usages: Sequence[str]
 
 
-CLIENT_KIND: Final = Kind(CLIENT, CLIENT_SIGNER, CLIENT_USAGES)
-SERVING_KIND: Final = Kind(SERVER, SERVING_SIGNER, SERVING_USAGES)
+CLIENT_KIND: Final = Kind(CLIENT, KUBELET_CLIENT_SIGNER, CLIENT_USAGES)
+SERVING_KIND: Final = Kind(SERVER, KUBELET_SERVING_SIGNER, SERVING_USAGES)
 
 
 class Rotation:

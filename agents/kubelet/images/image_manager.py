@@ -9,7 +9,7 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import orjson
 
@@ -18,9 +18,9 @@ from kvstack.agents.client.built_in import SECRETS
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.apimachinery.objects import durations
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 OnEvent: TypeAlias = Callable[[Object, str, str, str, str], None]
 """Called with pod, name of the container, type, reason and message of an event."""
 
@@ -30,8 +30,6 @@ _PRESENT: Final = 'Container image "{}" already present on machine and can be ac
 _NO_SECRET: Final = (
     "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed."
 )
-_NOT_FOUND: Final = 404
-_FORBIDDEN: Final = 403
 
 
 class _Wait:
@@ -145,7 +143,7 @@ class ImageManager:
                     SECRETS, pod["metadata"]["namespace"], reference["name"]
                 )
             except ApiError as error:
-                if error.code not in (_NOT_FOUND, _FORBIDDEN):
+                if not (error.is_not_found or error.is_forbidden):
                     raise
                 missing.append(reference["name"])  # it matters only if the pull fails
             else:

@@ -8,17 +8,16 @@ from collections.abc import Sequence
 from functools import cache
 from ssl import SSLContext
 from string import punctuation
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
 from kvstack.agents.kubelet.runtime.runtime import Container, Runtime, StartError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.http.answers import AnswerError
 from kvstack.component.http.client import HttpClient
 from kvstack.component.http.faults import fault_text
 from kvstack.component.http.request_head import UrlError, head_lines, site_of
 from kvstack.component.http.tls import client_context
-
-Object: TypeAlias = dict[str, Any]
 
 PROBE_AGENT: Final = "kube-probe/1.37"
 HOOK_AGENT: Final = "kube-lifecycle/1.37"

@@ -6,12 +6,11 @@ A request succeeds by any answer; a command by its exit code; sleep always.
 """
 
 import asyncio
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.kubelet.lifecycle import actions
 from kvstack.agents.kubelet.runtime.runtime import Container, Runtime
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _REQUEST_S: Final = 3600.0
 _ANSWERED: Final = "HTTP probe failed with statuscode"

@@ -9,7 +9,7 @@ or with a failure for which the container is to end.
 import asyncio
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.lifecycle import actions
@@ -25,9 +25,9 @@ from kvstack.agents.kubelet.pods.probes import (
     probes_of,
 )
 from kvstack.agents.kubelet.runtime.runtime import Container, Runtime
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.metrics.histograms import PROMETHEUS_BOUNDS, Histogram
 
-Object: TypeAlias = dict[str, Any]
 OnEvent: TypeAlias = Callable[[Object, str, str, str], None]
 """Called with pod, name of the container, reason and text of a warning."""
 

@@ -6,11 +6,10 @@ Nobody here reads them; those whose log is gone are taken away.
 """
 
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.kubelet.runtime.runtime import Container
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _NAME_MAX: Final = 255
 _SUFFIX: Final = ".log"

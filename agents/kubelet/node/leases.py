@@ -7,16 +7,16 @@ node, which comes long before the lease ends.
 import asyncio
 import heapq
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, TypeAlias
+from http import HTTPStatus
+from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import LEASES, NODES
 from kvstack.agents.client.timing import Clock, micro_time_text
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 NAMESPACE: Final = "kube-node-lease"
 DURATION_S: Final = 40
@@ -24,8 +24,6 @@ DURATION_S: Final = 40
 _AT_ONCE: Final = 32
 _TICK_S: Final = 0.25
 _RETRY_S: Final = 1.0
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 class Leases:
@@ -116,10 +114,12 @@ class Leases:
         written = None
         if lease is not None:
             again = renewed(lease, node, self._clock.now_s(), self._lasts_s)
-            written = await _unless(api.update(LEASES, again), _NOT_FOUND, _CONFLICT)
+            written = await _unless(
+                api.update(LEASES, again), HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT
+            )
         if written is None:
             fresh = new_lease(node, self._clock.now_s(), self._lasts_s)
-            written = await _unless(api.create(LEASES, namespace, fresh), _CONFLICT)
+            written = await _unless(api.create(LEASES, namespace, fresh), HTTPStatus.CONFLICT)
         if written is None:
             found = await api.get(LEASES, namespace, name)
             written = await api.update(
@@ -129,7 +129,7 @@ class Leases:
             self._leases[name] = written
 
 
-async def _unless(call: Awaitable[Object], *codes: int) -> Object | None:
+async def _unless(call: Awaitable[Object], *codes: HTTPStatus) -> Object | None:
     """Return what a call returns; None: it was refused with one of these codes."""
     try:
         return await call

@@ -9,16 +9,29 @@ import platform
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.eviction.evictions import DEFAULT, amount_of, shown
 from kvstack.agents.kubelet.runtime.runtime import Abilities
 from kvstack.apimachinery.objects.core.conditions import transition_time
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse as parse_quantity
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import (
+    ARCH_LABEL,
+    ATTACHED_BY_CONTROLLER_ANNOTATION,
+    BETA_ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL,
+    BETA_OS_LABEL,
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    HOSTNAME_LABEL,
+    INSTANCE_TYPE_LABEL,
+    OS_LABEL,
+    REGION_LABEL,
+    ZONE_LABEL,
+)
 
 VERSION: Final = "v1.37.1"
 _FEATURES: Final = ("ExtendWebSocketsToKubelet", "RestartAllContainersOnContainerExits")
@@ -137,11 +150,11 @@ def new_node(
 ) -> Object:
     """Return a node as it registers itself."""
     own = {
-        "kubernetes.io/hostname": name,
-        "kubernetes.io/os": "linux",
-        "kubernetes.io/arch": machine.architecture,
-        "beta.kubernetes.io/os": "linux",
-        "beta.kubernetes.io/arch": machine.architecture,
+        HOSTNAME_LABEL: name,
+        OS_LABEL: "linux",
+        ARCH_LABEL: machine.architecture,
+        BETA_OS_LABEL: "linux",
+        BETA_ARCH_LABEL: machine.architecture,
     }
     spec: Object = {}
     if taints:
@@ -154,7 +167,7 @@ def new_node(
         "metadata": {
             "name": name,
             "labels": {**own, **labels},
-            "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true"},
+            "annotations": {ATTACHED_BY_CONTROLLER_ANNOTATION: "true"},
         },
         "spec": spec,
     }
@@ -163,11 +176,17 @@ def new_node(
 LOCAL_PATH: Final = "kvstack.io/local-path"
 """A label of a node on whose disk directories are made as volumes, with the value `true`."""
 _ASSERTED: Final = (
-    *(f"{prefix}kubernetes.io/{name}" for prefix in ("", "beta.") for name in ("os", "arch")),
-    *("kubernetes.io/hostname", "node.kubernetes.io/instance-type"),
-    *(f"topology.kubernetes.io/{name}" for name in ("zone", "region")),
-    *(f"failure-domain.beta.kubernetes.io/{name}" for name in ("zone", "region")),
-    "beta.kubernetes.io/instance-type",
+    OS_LABEL,
+    ARCH_LABEL,
+    BETA_OS_LABEL,
+    BETA_ARCH_LABEL,
+    HOSTNAME_LABEL,
+    INSTANCE_TYPE_LABEL,
+    ZONE_LABEL,
+    REGION_LABEL,
+    BETA_ZONE_LABEL,
+    BETA_REGION_LABEL,
+    BETA_INSTANCE_TYPE_LABEL,
     LOCAL_PATH,
 )
 """Labels that the kubelet enforces; all others may be changed by anybody."""

@@ -7,7 +7,7 @@ minutes after it was written last. Changes of conditions are recorded as events.
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -18,14 +18,12 @@ from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.runtime.runtime import Image, Runtime, StartError
+from kvstack.apimachinery.objects.core.node_status import READY
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
-
-_THERE_ALREADY: Final = (409, 403)
-"""The status code if the node exists already, or may not be created."""
 _NAMES_MAX: Final = 5
 _WAITS_S: Final = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 7.0)
 _READY_EVERY_S: Final = 0.1
@@ -124,7 +122,7 @@ class NodeStatus:
         try:
             return await self._api.create(NODES, "", fresh)
         except ApiError as error:
-            if error.code not in _THERE_ALREADY:
+            if not (error.is_conflict or error.is_forbidden):  # it exists, or may not be created
                 raise
         node_object = await self._api.get(NODES, "", own.name)
         missing = node.asserted(fresh, node_object)
@@ -253,7 +251,7 @@ def changed(old: Sequence[Object], new: Sequence[Object]) -> Iterator[str]:
         type_, value = each["type"], each["status"]
         if before.get(type_) == value:
             continue
-        if type_ != "Ready":
+        if type_ != READY:
             yield each["reason"].replace("Kubelet", "Node", 1)
         elif type_ in before:
             yield "NodeReady" if value == "True" else "NodeNotReady"

@@ -8,7 +8,7 @@ says which of them it does not honour.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.kubelet.pods.resizes import DEFERRED, INFEASIBLE
 from kvstack.agents.kubelet.pods.sandboxes import (
@@ -22,9 +22,11 @@ from kvstack.agents.kubelet.pods.sandboxes import (
 from kvstack.agents.kubelet.runtime.runtime import ID
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.core.quality_of_service import CLASSES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import selects, untolerated
+from kvstack.apimachinery.well_known import MEMORY_PRESSURE_TAINT, OS_LABEL
 
-Object: TypeAlias = dict[str, Any]
 Refusal: TypeAlias = tuple[str, str]
 
 _IDS: Final = ("runAsUser", "runAsGroup", "fsGroup")
@@ -33,7 +35,6 @@ NODE_AFFINITY: Final = "NodeAffinity"
 OUT_OF: Final = "OutOf"
 _NO_EXECUTE: Final = "NoExecute"
 _ANY: Final = "0.0.0.0"
-_CLASSES: Final = ("BestEffort", "Burstable", "Guaranteed")
 _SAFE_SYSCTLS: Final = frozenset(
     (
         "kernel.shm_rmid_forced",
@@ -72,9 +73,7 @@ _PROJECTED: Final = frozenset(
 _SECURITY: Final = ("seLinuxOptions", "appArmorProfile", "sysctls", "procMount", "windowsOptions")
 _DEFAULTS: Final = {"procMount": "Default"}
 _PRESSURES: Final = ("MemoryPressure", "DiskPressure", "PIDPressure")
-_SYSTEM: Final = "kubernetes.io/os"
 _OF_IPC: Final = ("kernel.shm", "kernel.msg", "kernel.sem", "fs.mqueue.")
-_MEMORY_TAINT: Final = "node.kubernetes.io/memory-pressure"
 
 
 def refusal(
@@ -140,7 +139,7 @@ def victims(pod: Object, node: Object, others: Sequence[Object]) -> list[Object]
         rest = [each for each in active if not any(each is one for one in without)]
         return _missing(pod, allocatable, rest)
 
-    for name in _CLASSES:
+    for name in reversed(CLASSES):
         waiting = [each for each in active if qos_of(each) == name and not is_critical(each)]
         while waiting and (before := missing(chosen)):
             best = min(
@@ -192,7 +191,8 @@ def _pressed(pod: Object, node: Object) -> Refusal | None:
         return None
     if pressures == ["MemoryPressure"]:
         tolerated = any(
-            each.get("key") in (_MEMORY_TAINT, None) and each.get("effect") in ("NoSchedule", None)
+            each.get("key") in (MEMORY_PRESSURE_TAINT, None)
+            and each.get("effect") in ("NoSchedule", None)
             for each in pod["spec"].get("tolerations") or ()
         )
         if qos_of(pod) != "BestEffort" or tolerated:
@@ -247,9 +247,9 @@ def _other_system(pod: Object, node: Object, unsupported: Callable[[str], bool])
     """Refuse pods of other systems, and groups that the runtime cannot keep to."""
     spec = pod["spec"]
     labels = (node.get("metadata") or {}).get("labels") or {}
-    selected = (spec.get("nodeSelector") or {}).get(_SYSTEM)
-    if selected and selected != labels.get(_SYSTEM, selected):
-        text = f"Failed to admit pod as the `{_SYSTEM}` label doesn't match node label"
+    selected = (spec.get("nodeSelector") or {}).get(OS_LABEL)
+    if selected and selected != labels.get(OS_LABEL, selected):
+        text = f"Failed to admit pod as the `{OS_LABEL}` label doesn't match node label"
         return ("PodOSSelectorNodeLabelDoesNotMatch", text)
     system = (spec.get("os") or {}).get("name")
     if system and system != "linux":

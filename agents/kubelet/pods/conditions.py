@@ -1,15 +1,15 @@
 """The conditions of a pod; their transition times stay while their status does."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.kubelet.pods import resizes
 from kvstack.agents.kubelet.pods.worker import Memory
 from kvstack.apimachinery.objects.core.conditions import transition_time
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 _Value: TypeAlias = tuple[str, str, str]
 """Status, reason, message."""
 

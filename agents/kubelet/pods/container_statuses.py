@@ -7,7 +7,7 @@ The restart count of a container that is gone is taken from the pod's last statu
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.pods.probes import is_ready, is_started
@@ -19,8 +19,7 @@ from kvstack.agents.kubelet.pods.worker import CRASH_LOOP, Memory, Waiting, begi
 from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ended
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _MESSAGES_BYTES_MAX: Final = 12 << 10
 """The limit of all termination messages of a pod together."""

@@ -8,13 +8,13 @@ ConfigurationError: something that a container needs is not there; its text is u
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.kubelet.pods.env_file import EnvFileError, parse_env_file
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse as parse_quantity
 
-Object: TypeAlias = dict[str, Any]
 Objects: TypeAlias = Mapping[tuple[str, str], Object | None]
 """Objects of the pod's namespace, by kind (ConfigMap, Secret) and name; None: missing."""
 EnvFiles: TypeAlias = Mapping[tuple[str, str], str | None]

@@ -6,7 +6,7 @@ contents(pod, volume, objects, addresses, asked, …)  →  {"path/in/volume": F
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.kubelet.pods.environment import (
     Addresses,
@@ -17,8 +17,7 @@ from kvstack.agents.kubelet.pods.environment import (
     resource_value,
 )
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class File(NamedTuple):

@@ -1,12 +1,11 @@
 """Containers of an earlier kubelet of which only the API's status is left."""
 
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 _KILLED: Final = 137
 _LOST: Final = "ContainerStatusUnknown"

@@ -7,11 +7,11 @@ Results are kept by container and kind; a container without a probe of a kind is
 """
 
 from collections.abc import Iterator, MutableMapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.kubelet.runtime.runtime import Container
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Results: TypeAlias = MutableMapping[tuple[str, str], bool]
 """By id of the container and kind of the probe."""
 

@@ -9,12 +9,12 @@ other limits while it runs, or starts again, as its resizePolicy says for what c
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE, LIMITS, REQUESTS
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 
-Object: TypeAlias = dict[str, Any]
 Resources: TypeAlias = dict[str, Object]
 """By name of the container."""
 

@@ -1,10 +1,9 @@
 """When a container is restarted: restart policies, and the back-off with its texts."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.apimachinery.objects import durations
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 INITIAL_S: Final = 10.0
 MAX_S: Final = 300.0

@@ -8,14 +8,14 @@ names_of(pod, node)                how names are resolved: servers, searches, op
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.kubelet.runtime.runtime import Limits, Port, Sandbox, Security
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar, pod_requests
 from kvstack.apimachinery.objects.core.quality_of_service import quality_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse as parse_quantity
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import CONFIG_SOURCE_ANNOTATION
 
 CRITICAL_PRIORITY: Final = 2_000_000_000
 NODE_CRITICAL_PRIORITY: Final = CRITICAL_PRIORITY + 1000
@@ -128,7 +128,7 @@ def qos_of(pod: Object) -> str:
 def is_static(pod: Object) -> bool:
     """Whether a pod is a static pod, from a file or a URL."""
     annotations = pod["metadata"].get("annotations") or {}
-    return bool(annotations.get("kubernetes.io/config.source", "api") != "api")
+    return bool(annotations.get(CONFIG_SOURCE_ANNOTATION, "api") != "api")
 
 
 def is_critical(pod: Object) -> bool:

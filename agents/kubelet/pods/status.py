@@ -5,7 +5,6 @@ A status is made anew each time from the pod and its containers (`container_stat
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.pods.conditions import conditions_of
@@ -22,8 +21,7 @@ from kvstack.agents.kubelet.pods.worker import Memory, begins_again, newest
 from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def status_of(

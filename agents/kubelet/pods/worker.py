@@ -13,7 +13,7 @@ It is called after every change; what it plans is carried out once. The plan has
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.kubelet.pods.probes import Results, failed_probe, is_started
 from kvstack.agents.kubelet.pods.resizes import Resize, restarts
@@ -28,9 +28,8 @@ from kvstack.agents.kubelet.pods.restarts import (
 from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 GRACE_MIN_S: Final = 2.0
 """No container gets less to end."""

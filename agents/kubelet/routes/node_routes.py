@@ -14,7 +14,7 @@ import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.informer import Informer
@@ -33,9 +33,8 @@ from kvstack.agents.kubelet.routes.plan import (
 )
 from kvstack.agents.kubelet.runtime.process.network.pod_network import STATE
 from kvstack.agents.kubelet.runtime.process.network.translation import TranslationError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _LOOK_S: Final = 30.0
 _GAP_S: Final = 0.1

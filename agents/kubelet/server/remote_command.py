@@ -6,15 +6,13 @@ All output goes out before the status. When the client leaves, the command is en
 """
 
 import asyncio
-from typing import Any, TypeAlias
 
 import orjson
 
 from kvstack.agents.kubelet.runtime.runtime import Session, StartError
 from kvstack.agents.kubelet.server.wires import Wire
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.streams.channels import INPUT, SIZE, Wants, failed_status
-
-Object: TypeAlias = dict[str, Any]
 
 
 async def run(wire: Wire, session: Session, wants: Wants) -> None:

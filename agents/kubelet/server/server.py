@@ -15,7 +15,7 @@ import contextlib
 import mimetypes
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import orjson
@@ -32,7 +32,9 @@ from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.port_forward import SpdyForwarder, forward_channels
 from kvstack.agents.kubelet.server.stats import Sampler, summary
 from kvstack.agents.kubelet.server.upgrades import UpgradeError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.component.flags.flag_reader import TLS_VERSIONS
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
@@ -41,7 +43,6 @@ from kvstack.component.http.serving.server import HttpServer
 from kvstack.component.streams import websocket
 from kvstack.component.streams.channels import Wants, WebSocketWire, failed_status
 
-Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = dict[str, list[str]]
 Target: TypeAlias = tuple[str, str, str]
 """Namespace, pod, container."""
@@ -236,7 +237,7 @@ class KubeletServer:
     def _uid(self, pod: Object) -> str:
         """Return under which uid the node runs a pod: that of a static pod is its own."""
         meta = pod["metadata"]
-        found: str = (meta.get("annotations") or {}).get("kubernetes.io/config.mirror", meta["uid"])
+        found: str = (meta.get("annotations") or {}).get(MIRROR_ANNOTATION, meta["uid"])
         return found
 
     async def _log(self, answer: Answer, namespace: str, pod: str, name: str, query: Query) -> None:

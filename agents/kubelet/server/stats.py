@@ -12,7 +12,7 @@ import os
 import resource
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.kubelet.eviction.measures import memory_of
@@ -22,11 +22,11 @@ from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
+from kvstack.apimachinery.objects.json_object import Object
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.kubelet import Kubelet
 
-Object: TypeAlias = dict[str, Any]
 
 _FRESH_S: Final = 1.0
 _OWN: Final = " "

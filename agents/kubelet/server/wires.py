@@ -4,19 +4,18 @@ async for kind, data in wire.events(): …      what the client sends
 await wire.send(1, b"…")                      output; 2: errors
 await wire.end(status)                        how it ended; then the connection is closed
 
-The channels of a WebSocket are in `apiserver/streams/channels`.
+The channels of a WebSocket are in `kvstack/component/streams/channels`.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.streams.channels import END, ERRORS, INPUT, OUTPUT, SIZE, Wants
 from kvstack.component.streams.spdy.session import Session, SessionOverError, Stream
-
-Object: TypeAlias = dict[str, Any]
 
 _WAIT_S: Final = 30.0
 _TYPES: Final = {"stdin": INPUT, "stdout": OUTPUT, "stderr": ERRORS, "error": END, "resize": SIZE}

@@ -9,7 +9,6 @@ status is written as that of any pod is.
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
@@ -18,10 +17,9 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.static.static_pods import is_mirror, is_mirror_of, mirror_of
 from kvstack.agents.kubelet.sync.pod_sync import PodRecord
 from kvstack.agents.kubelet.sync.status_writer import StatusWriter
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 
 class Mirrors:

@@ -12,19 +12,20 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 import yaml
 
 from kvstack.agents.kubelet.pods.environment import references
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    CONFIG_HASH_ANNOTATION,
+    CONFIG_SOURCE_ANNOTATION,
+    MIRROR_ANNOTATION,
+)
 
-Object: TypeAlias = dict[str, Any]
-
-SOURCE: Final = "kubernetes.io/config.source"
-HASH: Final = "kubernetes.io/config.hash"
-MIRROR: Final = "kubernetes.io/config.mirror"
 _BYTES_MAX: Final = 10 << 20
 
 
@@ -99,7 +100,7 @@ class StaticPods:
 
 
 def _source(pod: Object) -> str:
-    found: str = pod["metadata"]["annotations"][SOURCE]
+    found: str = pod["metadata"]["annotations"][CONFIG_SOURCE_ANNOTATION]
     return found
 
 
@@ -162,7 +163,11 @@ def completed(pod: Object, node: str, kind: str, source: str) -> Object:
             orjson.dumps(pod, option=orjson.OPT_SORT_KEYS) + f"host:{node}{kind}:{source}".encode()
         )
         uid = hashlib.blake2b(text, digest_size=16).hexdigest()
-    annotations = {**(meta.get("annotations") or {}), HASH: uid, SOURCE: kind}
+    annotations = {
+        **(meta.get("annotations") or {}),
+        CONFIG_HASH_ANNOTATION: uid,
+        CONFIG_SOURCE_ANNOTATION: kind,
+    }
     spec = dict(pod["spec"])
     if kind == "file":
         all_of_them = {"operator": "Exists", "effect": "NoExecute"}
@@ -192,7 +197,10 @@ def completed(pod: Object, node: str, kind: str, source: str) -> Object:
 def mirror_of(pod: Object, node: Object) -> Object:
     """Return how the API shows a static pod."""
     meta = pod["metadata"]
-    annotations = {**meta["annotations"], MIRROR: meta["annotations"][HASH]}
+    annotations = {
+        **meta["annotations"],
+        MIRROR_ANNOTATION: meta["annotations"][CONFIG_HASH_ANNOTATION],
+    }
     owner = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -216,12 +224,12 @@ def mirror_of(pod: Object, node: Object) -> Object:
 
 def is_mirror(pod: Object) -> bool:
     """Whether a pod of the API is a mirror pod."""
-    return MIRROR in (pod["metadata"].get("annotations") or {})
+    return MIRROR_ANNOTATION in (pod["metadata"].get("annotations") or {})
 
 
 def is_mirror_of(mirror: Object, pod: Object) -> bool:
     """Whether a mirror pod matches the current static pod."""
-    shown = (mirror["metadata"].get("annotations") or {}).get(MIRROR)
-    return shown == pod["metadata"]["annotations"][HASH] and not mirror["metadata"].get(
-        "deletionTimestamp"
-    )
+    meta = mirror["metadata"]
+    shown = (meta.get("annotations") or {}).get(MIRROR_ANNOTATION)
+    is_same = shown == pod["metadata"]["annotations"][CONFIG_HASH_ANNOTATION]
+    return is_same and not meta.get("deletionTimestamp")

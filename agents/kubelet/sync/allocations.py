@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -45,15 +45,14 @@ from kvstack.agents.kubelet.runtime.runtime import Container, Limits, UpdateErro
 from kvstack.agents.kubelet.sync.pod_admission import PodAdmission
 from kvstack.agents.kubelet.sync.pod_sync import PodRecord
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.core.quality_of_service import CLASSES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 FILE: Final = "resources.json"
 _RETRY_S: Final = 10.0
 _AGAIN_S: Final = 180.0
 """So long a pod waits at most until it is looked for room again."""
-_CLASSES: Final = ("Guaranteed", "Burstable", "BestEffort")
 
 
 class Allocations:
@@ -151,7 +150,7 @@ class Allocations:
             if record.uid not in self._deferred:
                 resize.deferred_s = self._clock.monotonic_s()
             priority = pod["spec"].get("priority") or 0
-            order = (-priority, _CLASSES.index(qos_of(pod)), resize.deferred_s)
+            order = (-priority, CLASSES.index(qos_of(pod)), resize.deferred_s)
             self._deferred[record.uid] = order
         else:
             self._deferred.pop(record.uid, None)

@@ -6,7 +6,7 @@ Labels of the node are read again before they refuse a pod. A critical pod preem
 resources are short.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.kubelet.eviction.eviction_manager import HARD_GRACE_S
@@ -21,8 +21,7 @@ from kvstack.agents.kubelet.pods.admission import (
 )
 from kvstack.agents.kubelet.pods.resizes import with_resources
 from kvstack.agents.kubelet.pods.sandboxes import is_critical
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _PREEMPTED: Final = "Preempted in order to admit critical pod"
 

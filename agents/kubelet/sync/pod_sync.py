@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.timing import Clock
@@ -59,8 +59,8 @@ from kvstack.agents.kubelet.runtime.runtime import (
 )
 from kvstack.agents.kubelet.sync.preparation import Preparation
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError, VolumePaths
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 _T = TypeVar("_T")
 
 _RETRY_S: Final = 10.0

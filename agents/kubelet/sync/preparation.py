@@ -3,7 +3,7 @@
 import posixpath
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.kubelet.pods.environment import (
@@ -21,9 +21,7 @@ from kvstack.agents.kubelet.pods.sandboxes import (
 from kvstack.agents.kubelet.runtime.runtime import NO_DEVICES, ContainerConfig, DeviceNeeds
 from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import VolumePaths
-
-Object: TypeAlias = dict[str, Any]
-
+from kvstack.apimachinery.objects.json_object import Object
 
 _NONE: Final[Mapping[str, str]] = {}
 

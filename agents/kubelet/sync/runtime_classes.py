@@ -1,13 +1,10 @@
 """The RuntimeClass of a pod: its handler in the runtime."""
 
-from typing import Any, TypeAlias
-
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import RUNTIME_CLASSES
 from kvstack.agents.kubelet.runtime.runtime import StartError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 
 class RuntimeClasses:

@@ -6,7 +6,7 @@ to its mirror.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
@@ -14,14 +14,11 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.kubelet.pods import resizes
 from kvstack.apimachinery.objects.core.conditions import transition_time
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
-Object: TypeAlias = dict[str, Any]
-
 _REPLACED: Final = ("podIPs", "hostIPs")
-_GONE: Final = (404, 409)
-"""The pod does not exist, or is another of its name."""
 
 
 class StatusWriter:
@@ -50,7 +47,7 @@ class StatusWriter:
                     "PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH
                 )
             except ApiError as error:
-                if error.code not in _GONE:
+                if not (error.is_not_found or error.is_conflict):  # gone, or another of its name
                     raise
             else:
                 self._versions[meta["uid"]] = _version(written)
@@ -78,7 +75,7 @@ class StatusWriter:
                 PODS, meta["namespace"], meta["name"], uid=meta["uid"], grace_s=0
             )
         except ApiError as error:
-            if error.code not in _GONE:
+            if not (error.is_not_found or error.is_conflict):  # gone, or another of its name
                 raise
 
 

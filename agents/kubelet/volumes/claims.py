@@ -8,18 +8,16 @@ device = device_path(bound.volume)                of a volume that is a block de
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
-
-_NOT_FOUND: Final = 404
 _ONE_POD: Final = ["ReadWriteOncePod"]
 _BLOCK: Final = "Block"
 
@@ -89,7 +87,7 @@ class Claims:
         try:
             obj: Object = await self._api.get(resource, namespace, name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             return None
         return obj

@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.kubelet.disk import mount_table
 from kvstack.agents.kubelet.disk.removal import remove_tree
@@ -31,8 +31,7 @@ from kvstack.agents.kubelet.pods.files import File, Files
 from kvstack.agents.kubelet.pods.sandboxes import domain, hostname
 from kvstack.agents.kubelet.runtime.process.shim import rooted, syscalls
 from kvstack.agents.kubelet.runtime.runtime import DeviceFile, Mount
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _DATA: Final = "..data"
 _ENV_FILE_MAX: Final = 64 << 10

@@ -11,7 +11,7 @@ import asyncio
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -24,11 +24,11 @@ from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 _Key: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 _RSA_EXPONENT: Final = 65537
@@ -47,7 +47,6 @@ _RETRY_MAX_S: Final = 300.0
 _DEFAULT_S: Final = 86400
 _ISSUED, _DENIED = "Issued", "Denied"
 _ANSWERS: Final = (_ISSUED, _DENIED, "Failed")
-_NOT_FOUND: Final = 404
 _SourceKey: TypeAlias = tuple[str, str, int]
 """Uid of a pod, name of a volume, and which source of it."""
 
@@ -237,7 +236,7 @@ class PodCertificates:
         try:
             return await self._api.get(POD_CERTIFICATE_REQUESTS, namespace, name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             return None
 

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.timing import Clock
@@ -39,13 +39,11 @@ from kvstack.agents.kubelet.volumes.watched_objects import (
     NotKnownError,
     WatchedObjects,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 VolumePaths: TypeAlias = Mapping[str, tuple[Path, bool]]
-
-_NOT_FOUND: Final = 404
 
 
 class VolumeError(Exception):
@@ -213,7 +211,7 @@ class PodVolumes:
         try:
             found: Object = await self._api.get(resource, namespace, name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             return None
         return found

@@ -4,16 +4,15 @@ A token is renewed after 80 % of its life, or a day.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import SERVICE_ACCOUNTS
 from kvstack.agents.client.timing import Clock
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 _DAY_S: Final = 86_400.0
 _USED: Final = 0.8

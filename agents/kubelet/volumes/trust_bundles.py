@@ -10,7 +10,7 @@ contents of the PEM. All bundles are followed from the first pod on that uses on
 import asyncio
 import ssl
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CLUSTER_TRUST_BUNDLES
@@ -18,10 +18,9 @@ from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import pem
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _CERTIFICATE: Final = "CERTIFICATE"
 _SYNCED_S: Final = 1.0

@@ -11,16 +11,16 @@ known. Followers of an object are notified when it differs from what was read la
 
 import asyncio
 from collections.abc import Callable, Collection
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.api import Api, Event
 from kvstack.agents.client.built_in import CONFIG_MAPS, SECRETS
 from kvstack.agents.client.reflector import Reflector
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import Clock
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 
-Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[str, str, str]
 """Kind, namespace, name."""
 

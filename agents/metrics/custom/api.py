@@ -10,7 +10,7 @@ the client may read it was decided before.
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client import built_in
 from kvstack.agents.client.object_store import ObjectStore
@@ -23,10 +23,10 @@ from kvstack.agents.metrics.custom.rules import OBJECTS, Rules
 from kvstack.agents.metrics.custom.scraper import Scraper
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = Mapping[str, Sequence[str]]
 
 GROUP: Final = "custom.metrics.k8s.io"

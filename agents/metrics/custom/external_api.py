@@ -8,7 +8,7 @@ Whether the client may read it was decided before.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.metrics.answers import WholeAnswer, accepted, answer, refusal
@@ -18,9 +18,9 @@ from kvstack.agents.metrics.custom.readings import Labels, Value
 from kvstack.agents.metrics.custom.rules import Rules
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 Query: TypeAlias = Mapping[str, Sequence[str]]
 
 GROUP: Final = "external.metrics.k8s.io"

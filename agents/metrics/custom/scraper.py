@@ -12,7 +12,7 @@ import asyncio
 import re
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.object_store import key_of
@@ -23,10 +23,9 @@ from kvstack.agents.metrics.custom.rounds import Rounds
 from kvstack.agents.metrics.custom.rules import Rule, Rules
 from kvstack.agents.metrics.exposition_reader import ReadingError
 from kvstack.agents.metrics.http_pages import ServerAddress, fetch
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 SCRAPE: Final = "prometheus.io/scrape"
 PORT: Final = "prometheus.io/port"

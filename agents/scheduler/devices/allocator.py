@@ -9,7 +9,7 @@ which the pools have them. A search that takes too many steps is given up.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.scheduler.devices.capacity import consumed_of, fits
 from kvstack.agents.scheduler.devices.constraints import Constraint, constraints_of
@@ -33,8 +33,7 @@ from kvstack.agents.scheduler.devices.selectors import Selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.devices import Capacities, DeviceId
 from kvstack.apimachinery.objects.core.tolerations import is_tolerated, taint_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 STEPS_MAX: Final = 50_000
 """Steps of one search; upstream ends one after ten seconds."""

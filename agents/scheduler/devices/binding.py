@@ -1,12 +1,11 @@
 """Conditions of devices that must be met before a pod is bound, such as a device being attached."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.scheduler.snapshot.devices import allocation_of, results_of
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
-
-Object: TypeAlias = dict[str, Any]
 
 TIMEOUT_S: Final = 600.0
 """The default timeout of conditions."""

@@ -5,11 +5,11 @@ fits(consumed, device, used)     whether that much is left
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 
-Object: TypeAlias = dict[str, Any]
 Capacities: TypeAlias = Mapping[str, Quantity]
 
 

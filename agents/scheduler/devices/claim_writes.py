@@ -5,19 +5,18 @@ finalizer ─► status: allocation, reservedFor ─► conditions of devices ar
 
 import copy
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import RESOURCE_CLAIMS
 from kvstack.agents.scheduler.devices.binding import has_failed, has_timed_out, is_ready
 from kvstack.agents.scheduler.handle import Handle, PluginError
 from kvstack.agents.scheduler.snapshot.devices import allocation_of, reserves, results_of
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
+from kvstack.apimachinery.well_known import DEVICE_CLAIM_FINALIZER
 
-Object: TypeAlias = dict[str, Any]
-
-_FINALIZER: Final = "resource.kubernetes.io/delete-protection"
 _TRIES: Final = 5
 _POLL_S: Final = 1.0
 
@@ -97,8 +96,8 @@ async def _write(handle: Handle, pod: PodInfo, claim: Object, new: Object | None
     if new is not None:
         if allocation_of(claim) is not None:
             raise PluginError(f"claim {key} got allocated elsewhere in the meantime")
-        if _FINALIZER not in (meta.get("finalizers") or ()):
-            meta.setdefault("finalizers", []).append(_FINALIZER)
+        if DEVICE_CLAIM_FINALIZER not in (meta.get("finalizers") or ()):
+            meta.setdefault("finalizers", []).append(DEVICE_CLAIM_FINALIZER)
             claim = await handle.update(RESOURCE_CLAIMS, claim)
     status = claim.setdefault("status", {})
     if new is not None:

@@ -3,12 +3,11 @@
 They are monotonic: once a device is refused, more devices do not make it fit.
 """
 
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 from kvstack.agents.scheduler.devices.pools import Candidate
 from kvstack.agents.scheduler.devices.requests import DeviceError, Request
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class Constraint(Protocol):

@@ -7,16 +7,16 @@ A slice names its node, all nodes, a selector of nodes, or leaves that to each d
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
 from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.devices import DeviceId
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 
-Object: TypeAlias = dict[str, Any]
 Counters: TypeAlias = dict[tuple[str, str], Quantity]
 """(set, counter) → how much."""
 

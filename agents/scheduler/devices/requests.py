@@ -6,11 +6,10 @@ An alternative is tried when those before it cannot be had.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.scheduler.snapshot.devices import Devices
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 DEVICES_MAX: Final = 32
 """Devices of one claim."""

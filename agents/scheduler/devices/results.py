@@ -2,14 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
 from uuid import NAMESPACE_OID, uuid5
 
 from kvstack.agents.scheduler.devices.pools import Candidate, Counters
 from kvstack.agents.scheduler.devices.requests import Request
 from kvstack.agents.scheduler.snapshot.devices import Capacities
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 @dataclass(slots=True, eq=False)

@@ -1,13 +1,12 @@
 """CEL selectors of device classes and requests."""
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 from kvstack.agents.scheduler.devices.requests import DeviceError, Request
 
 if TYPE_CHECKING:
     from kvstack.agents.scheduler.devices.pools import Candidate
-
-Object: TypeAlias = dict[str, Any]
+    from kvstack.apimachinery.objects.json_object import Object
 
 
 class Selectors:

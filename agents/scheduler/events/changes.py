@@ -7,11 +7,10 @@
 Whom a change helps is not decided here.
 """
 
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 NODE_ADD: Final = "NodeAdd"
 NODE_DELETE: Final = "NodeDelete"

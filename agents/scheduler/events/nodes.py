@@ -8,7 +8,7 @@ What other pods do on the node is not looked at.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.scheduler.events.changes import Change
 from kvstack.agents.scheduler.events.pods import hard_constraints
@@ -16,9 +16,9 @@ from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.agents.scheduler.snapshot.pod_resources import PODS, amount_of, is_counted
 from kvstack.agents.scheduler.snapshot.taints import UNSCHEDULABLE, keeps_away
 from kvstack.apimachinery.objects.core.tolerations import taints_of
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import selects
 
-Object: TypeAlias = dict[str, Any]
 _Labels: TypeAlias = dict[str, str]
 
 _NO_LABELS: Final[_Labels] = {}

@@ -7,14 +7,13 @@
 Labels of namespaces are not known here: a term that asks for them may mean any namespace.
 """
 
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.scheduler.events.changes import Change
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch
 from kvstack.agents.scheduler.snapshot.storage import DISKS, claim_names
 from kvstack.agents.scheduler.spread_selectors import own_selector
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _HARD: Final = "DoNotSchedule"
 

@@ -5,14 +5,13 @@ is_zoned(pod, change)        a volume that is new, or whose zone is another
 lets_more(pod, change)       a driver of a node takes more volumes
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.scheduler.events.changes import Change
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.agents.scheduler.snapshot.storage import WAIT, ZONE_LABELS, claim_names
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
-
-Object: TypeAlias = dict[str, Any]
 
 _MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 

@@ -1,7 +1,7 @@
 """Keeps cluster and queue up to date with the API's objects."""
 
 from collections.abc import Callable, Container
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client import built_in
 from kvstack.agents.client.informers import Informers
@@ -19,8 +19,7 @@ from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _OWNERS: Final = (
     built_in.REPLICATION_CONTROLLERS,

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
@@ -17,10 +17,9 @@ from kvstack.agents.scheduler.live.extender_calls import ExtenderCalls
 from kvstack.agents.scheduler.live.pod_status import PodStatus
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Writes the status of pods for the scheduler."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
@@ -8,11 +8,10 @@ from kvstack.agents.client.timing import Clock, time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _SCHEDULED: Final = "PodScheduled"
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import SystemRandom
 from socket import gethostname
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import yaml
 
@@ -41,14 +41,13 @@ from kvstack.agents.scheduler.live.command_line import (
 )
 from kvstack.agents.scheduler.live.flags import TABLE
 from kvstack.agents.scheduler.live.scheduler import Scheduler
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilySamples
 from kvstack.component.process.command import Command, Work, run_command
 from kvstack.component.process.program import settle, stop_event
-
-Object: TypeAlias = dict[str, Any]
 
 _AGENT: Final = "kube-scheduler"
 

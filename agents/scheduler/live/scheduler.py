@@ -9,7 +9,7 @@ binding fails is taken off its node again and tried later.
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
@@ -47,8 +47,6 @@ from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.component.logger import Logger
-
-Object: TypeAlias = dict[str, Any]
 
 _BINDINGS_MAX: Final = 100
 """Bindings under way at once; further decisions wait."""

@@ -8,14 +8,16 @@ cluster's view shows as they were before they were written say nothing yet.
 """
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
 
 from kvstack.agents.scheduler.handle import PluginError
 from kvstack.agents.scheduler.snapshot import node_selectors, storage
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    BIND_COMPLETED_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+)
 
 
 class Progress:
@@ -63,7 +65,7 @@ class Progress:
         if _is_older(now, written):
             return False
         annotations = now["metadata"].get("annotations") or {}
-        if annotations.get(storage.SELECTED_NODE) != self._node:
+        if annotations.get(SELECTED_NODE_ANNOTATION) != self._node:
             raise PluginError(f'provisioning failed for PVC "{meta["name"]}"')
         volume = self._cluster.storage.volumes.get(now["spec"].get("volumeName") or "")
         if volume is not None:
@@ -88,7 +90,7 @@ class Progress:
             claim = self._cluster.storage.claims.get(f"{self._pod.namespace}/{name}")
             if claim is None or not claim["spec"].get("volumeName"):
                 return False
-            if storage.BIND_COMPLETED not in (claim["metadata"].get("annotations") or {}):
+            if BIND_COMPLETED_ANNOTATION not in (claim["metadata"].get("annotations") or {}):
                 return False
         return True
 

@@ -1,6 +1,6 @@
 """Plugins without filter and score: their work is built into the queue and the binder."""
 
-from typing import Any, ClassVar, TypeAlias
+from typing import ClassVar
 
 from typing_extensions import override
 
@@ -8,8 +8,6 @@ from kvstack.agents.scheduler.events.changes import OWN_GATES
 from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object: TypeAlias = dict[str, Any]
 
 
 class SchedulingGates(Plugin):

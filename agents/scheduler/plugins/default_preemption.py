@@ -3,7 +3,7 @@
 Who has to go is decided in `preemption`. The deletions go on aside; meanwhile the pod is not tried.
 """
 
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 from typing_extensions import override
 
@@ -21,9 +21,8 @@ from kvstack.agents.scheduler.preemption import (
 )
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import format_time
-
-Object: TypeAlias = dict[str, Any]
 
 
 class DefaultPreemption(Plugin):

@@ -6,7 +6,7 @@ looked for on each node that is left; what was found there is part of the decisi
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -53,8 +53,7 @@ from kvstack.agents.scheduler.snapshot.devices import (
 )
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.apimachinery.objects.durations import parse
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _UNAVAILABLE: Final = "resourceclaim not available on the node"
 _NOT_ALLOCATED: Final = "cannot allocate all claims"

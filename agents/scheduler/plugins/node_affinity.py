@@ -1,7 +1,7 @@
 """Node selectors and node affinity of pods, and affinity added by the configuration."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -26,8 +26,7 @@ from kvstack.agents.scheduler.events.nodes import is_selected
 from kvstack.agents.scheduler.plugin import Args, Hints, Plugin
 from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, IntArray
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _ADDED: Final = Reason(
     Code.UNRESOLVABLE, ("node(s) didn't match scheduler-enforced node affinity",)

@@ -6,7 +6,7 @@ the configuration, for the pods of its services and its owner. Terminating pods 
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -34,19 +34,18 @@ from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch
 from kvstack.agents.scheduler.snapshot.taints import keeps_away
 from kvstack.agents.scheduler.spread_selectors import default_selector, own_selector
 from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
+from kvstack.apimachinery.well_known import HOSTNAME_LABEL, ZONE_LABEL
 
-Object: TypeAlias = dict[str, Any]
-
-HOSTNAME: Final = "kubernetes.io/hostname"
 _TEXT: Final = "node(s) didn't match pod topology spread constraints"
 _MISSING: Final = Reason(Code.UNRESOLVABLE, (f"{_TEXT} (missing required label)",))
 _SKEWED: Final = Reason(Code.UNSCHEDULABLE, (_TEXT,))
 _NO_DOMAIN: Final = 2**31 - 1
 _SYSTEM: Final[tuple[Object, ...]] = (
-    {"topologyKey": HOSTNAME, "maxSkew": 3, "whenUnsatisfiable": "ScheduleAnyway"},
+    {"topologyKey": HOSTNAME_LABEL, "maxSkew": 3, "whenUnsatisfiable": "ScheduleAnyway"},
     {
-        "topologyKey": "topology.kubernetes.io/zone",
+        "topologyKey": ZONE_LABEL,
         "maxSkew": 5,
         "whenUnsatisfiable": "ScheduleAnyway",
     },
@@ -150,7 +149,7 @@ class PodTopologySpread(Plugin):
             ids, values = cluster.label(each.key)
             at = ids[feasible]
             counts = _counts(cluster, pod, each)
-            if each.key == HOSTNAME:
+            if each.key == HOSTNAME_LABEL:
                 size = int(is_scored.sum())
                 found = counts[feasible]
             else:

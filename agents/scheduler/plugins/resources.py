@@ -36,8 +36,8 @@ from kvstack.agents.scheduler.snapshot import pod_resources
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray, FloatArray, IntArray
 from kvstack.agents.scheduler.snapshot.pod_resources import CPU, MEMORY, PODS
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Strategy: TypeAlias = Callable[[IntArray, IntArray], IntArray]
 
 _TOO_MANY_PODS: Final = "Too many pods"

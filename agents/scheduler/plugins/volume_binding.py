@@ -8,7 +8,7 @@ node is a `Plan`, carried out once the node is chosen.
 import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from typing_extensions import override
@@ -36,10 +36,14 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, selector_of
 from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import (
+    BIND_COMPLETED_ANNOTATION,
+    BOUND_BY_CONTROLLER_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+)
 
 _NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
 _BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"
@@ -183,7 +187,7 @@ class VolumeBinding(Plugin):
         for claim, _ in plan.provisions:
             new = copy.deepcopy(claim)
             annotations = new["metadata"].setdefault("annotations", {})
-            annotations[storage.SELECTED_NODE] = cluster.names[slot]
+            annotations[SELECTED_NODE_ANNOTATION] = cluster.names[slot]
             assumed.append(Assumed(claim, new))
         for _, new in assumed:
             objects, key = _known(cluster, new)
@@ -256,7 +260,7 @@ def _volume_for(volume: Object, claim: Object) -> Object:
     new = copy.deepcopy(volume)
     meta = claim["metadata"]
     if not new["spec"].get("claimRef"):
-        new["metadata"].setdefault("annotations", {})[storage.BOUND_BY_CONTROLLER] = "yes"
+        new["metadata"].setdefault("annotations", {})[BOUND_BY_CONTROLLER_ANNOTATION] = "yes"
     new["spec"]["claimRef"] = {
         "kind": "PersistentVolumeClaim",
         "apiVersion": "v1",
@@ -305,7 +309,7 @@ def _claims(cluster: Cluster, pod: PodInfo) -> State | Refusal:
             return _refusal(f'persistentvolumeclaim "{name}" is being deleted')
         annotations = claim["metadata"].get("annotations") or {}
         if claim["spec"].get("volumeName"):
-            if storage.BIND_COMPLETED in annotations:
+            if BIND_COMPLETED_ANNOTATION in annotations:
                 state.bound.append(claim)
             else:
                 is_immediate = True
@@ -346,7 +350,7 @@ def _plan(
     to_match: list[Object] = []
     to_provision: list[Object] = []
     for claim in claims:
-        selected = (claim["metadata"].get("annotations") or {}).get(storage.SELECTED_NODE)
+        selected = (claim["metadata"].get("annotations") or {}).get(SELECTED_NODE_ANNOTATION)
         if not selected:
             to_match.append(claim)
         elif selected == node_name:

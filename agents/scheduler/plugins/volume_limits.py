@@ -1,6 +1,6 @@
 """The maximum number of attached volumes of a CSI driver on a node."""
 
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final, TypeAlias
 
 import numpy as np
 from typing_extensions import override
@@ -15,8 +15,8 @@ from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot import storage
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Volumes: TypeAlias = dict[str, str]
 """Volume, made unique by its driver → driver."""
 

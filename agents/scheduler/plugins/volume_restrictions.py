@@ -1,6 +1,6 @@
 """Volumes that two pods cannot use at once: some disks, and ReadWriteOncePod claims."""
 
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import ClassVar, Final
 
 import numpy as np
 from typing_extensions import override
@@ -23,8 +23,7 @@ from kvstack.agents.scheduler.events.pods import frees_volume
 from kvstack.agents.scheduler.events.storage import is_own_claim
 from kvstack.agents.scheduler.plugin import Hints, Plugin, always
 from kvstack.agents.scheduler.snapshot import storage
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _DISK: Final = Reason(Code.UNSCHEDULABLE, ("node(s) had no available disk",))
 _IN_USE: Final = Reason(

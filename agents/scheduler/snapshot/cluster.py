@@ -11,7 +11,7 @@ matches, terms of pods) are built on first use and then kept up to date.
 """
 
 from collections.abc import Mapping, MutableMapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -24,8 +24,7 @@ from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch, Port
 from kvstack.agents.scheduler.snapshot.pod_resources import CPU, MEMORY, PODS, amount_of, is_counted
 from kvstack.agents.scheduler.snapshot.storage import Storage
 from kvstack.apimachinery.objects.core.tolerations import Taint, taints_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class LabelValues:

@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 
-Object: TypeAlias = dict[str, Any]
 Capacities: TypeAlias = dict[str, Quantity]
 
 _NONE: Final = parse("0")

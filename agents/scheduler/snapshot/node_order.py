@@ -1,11 +1,17 @@
 """The order in which nodes are tried: one of each zone in turn."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    REGION_LABEL,
+    ZONE_LABEL,
+)
 
-_ZONES: Final = ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone")
-_REGIONS: Final = ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region")
+_ZONES: Final = (BETA_ZONE_LABEL, ZONE_LABEL)
+_REGIONS: Final = (BETA_REGION_LABEL, REGION_LABEL)
 
 
 def zone_of(node: Object) -> tuple[str, str]:

@@ -6,20 +6,20 @@ A requirement is decided once a value of its label, not once a node; whole selec
 until a node changes. An empty term selects nothing; what is invalid selects nothing either.
 """
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import orjson
 
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import BoolArray
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.json_text import exact
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Object: TypeAlias = dict[str, Any]
 
 _NAME_FIELD: Final = "metadata.name"
 

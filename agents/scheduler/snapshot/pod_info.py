@@ -10,20 +10,20 @@ A term's namespaces are those it names, or the pod's own where it names none.
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import orjson
 
 from kvstack.agents.scheduler.snapshot import pod_resources
 from kvstack.apimachinery.objects import labels as selectors
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector, SelectorError
 from kvstack.apimachinery.objects.text.json_text import exact
 
 if TYPE_CHECKING:
     from kvstack.agents.scheduler.snapshot.pod_resources import Amounts
 
-Object: TypeAlias = dict[str, Any]
 LabelsKey: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
 Port: TypeAlias = tuple[str, int, str]
 """Protocol, port, address ("" or 0.0.0.0: all)."""

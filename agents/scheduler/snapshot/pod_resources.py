@@ -10,7 +10,7 @@ no memory as 200Mi (`defaulted`).
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects.amounts import add_to, needed_together, parsed, raise_to
 from kvstack.apimachinery.objects.core import conditions
@@ -20,9 +20,9 @@ from kvstack.apimachinery.objects.core.pod_resources import (
     is_pod_resource,
     is_sidecar,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 
-Object: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, int]
 
 CPU: Final = "cpu"

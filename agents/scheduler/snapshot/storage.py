@@ -1,18 +1,21 @@
 """Volumes, claims and classes in the scheduler's snapshot."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    REGION_LABEL,
+    STORAGE_CLASS_ANNOTATION,
+    ZONE_LABEL,
+)
 
-DEFAULT_CLASS_BETA: Final = "volume.beta.kubernetes.io/storage-class"
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
-BIND_COMPLETED: Final = "pv.kubernetes.io/bind-completed"
-BOUND_BY_CONTROLLER: Final = "pv.kubernetes.io/bound-by-controller"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 WAIT: Final = "WaitForFirstConsumer"
 BETA: Final = "failure-domain.beta.kubernetes.io/"
 STABLE: Final = "topology.kubernetes.io/"
-ZONE_LABELS: Final = (f"{BETA}zone", f"{BETA}region", f"{STABLE}zone", f"{STABLE}region")
+ZONE_LABELS: Final = (BETA_ZONE_LABEL, BETA_REGION_LABEL, ZONE_LABEL, REGION_LABEL)
 DISKS: Final = ("gcePersistentDisk", "awsElasticBlockStore", "iscsi", "rbd")
 """Volumes that a pod names itself and that not every other pod may use meanwhile."""
 
@@ -34,14 +37,14 @@ class Storage:
 def claim_class(claim: Object) -> str:
     """Return the name of a claim's class; empty: none."""
     annotations = claim["metadata"].get("annotations") or {}
-    old = annotations.get(DEFAULT_CLASS_BETA)
+    old = annotations.get(STORAGE_CLASS_ANNOTATION)
     return old if old is not None else claim["spec"].get("storageClassName") or ""
 
 
 def volume_class(volume: Object) -> str:
     """Return the name of a volume's class; empty: none."""
     annotations = volume["metadata"].get("annotations") or {}
-    old = annotations.get(DEFAULT_CLASS_BETA)
+    old = annotations.get(STORAGE_CLASS_ANNOTATION)
     return old if old is not None else volume["spec"].get("storageClassName") or ""
 
 

@@ -1,7 +1,7 @@
 """Which nodes a pod's tolerations do not allow."""
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.apimachinery.objects.core.tolerations import (
     NO_EXECUTE,
@@ -9,10 +9,10 @@ from kvstack.apimachinery.objects.core.tolerations import (
     Taint,
     is_tolerated,
 )
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import UNSCHEDULABLE_TAINT
 
-Object: TypeAlias = dict[str, Any]
-
-UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+UNSCHEDULABLE: Final = Taint(UNSCHEDULABLE_TAINT, "", NO_SCHEDULE)
 
 
 def keeps_away(taints: Iterable[Taint], tolerations: Iterable[Object]) -> bool:

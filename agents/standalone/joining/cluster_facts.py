@@ -11,7 +11,7 @@ import asyncio
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import yaml
 
@@ -25,15 +25,13 @@ from kvstack.agents.standalone.joining.access import (
     PUBLIC,
     SYSTEM,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
 from kvstack.component.version import KUBERNETES_VERSION
 
-Object: TypeAlias = dict[str, Any]
-
 _RETRY_S: Final = 1.0
 _RETRY_S_MAX: Final = 30.0
-_NOT_FOUND, _EXISTS = 404, 409
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ class FactsKeeper:
         try:
             config_map = await self._api.get(CONFIG_MAPS, namespace, name)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             meta = {"name": name, "namespace": namespace}
             fresh = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}

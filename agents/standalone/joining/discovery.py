@@ -7,15 +7,13 @@
 """
 
 import asyncio
-import base64
-import binascii
 import hashlib
 import hmac
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Final, NamedTuple
 
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
@@ -28,9 +26,9 @@ from kvstack.agents.controllers.cluster.bootstrap_tokens import signature
 from kvstack.agents.standalone.joining.access import CLUSTER_INFO, PUBLIC
 from kvstack.agents.standalone.joining.tokens import Token
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
+from kvstack.component.certs.kubeconfig_reader import KubeconfigReader
 from kvstack.component.errors import ConfigError
-
-Object: TypeAlias = dict[str, Any]
 
 _AGENT: Final = "kvstack-join"
 _KUBECONFIG: Final = "kubeconfig"
@@ -126,15 +124,17 @@ def _verify(data: dict[str, str], token: Token) -> str:
 def _cluster_in(content: str) -> DiscoveredCluster:
     """Return the cluster of a kubeconfig that has one, without a name; ConfigError."""
     try:
-        [row] = yaml.safe_load(content)["clusters"]
-        cluster = row["cluster"]
-        server = cluster["server"]
-        authority = base64.b64decode(cluster["certificate-authority-data"], validate=True)
-    except (yaml.YAMLError, KeyError, TypeError, ValueError, binascii.Error) as error:
-        raise ConfigError(f"{CLUSTER_INFO} has no kubeconfig of a cluster: {error!r}") from error
-    if not isinstance(server, str) or not server.startswith("https://"):
-        raise ConfigError(f"{CLUSTER_INFO} names no server: {server!r}")
-    return DiscoveredCluster(server, authority)
+        clusters = list(KubeconfigReader(content.encode(), Path()).clusters())
+    except DocumentError as error:
+        raise ConfigError(f"{CLUSTER_INFO} has no kubeconfig of a cluster: {error}") from error
+    if len(clusters) != 1:
+        raise ConfigError(f"{CLUSTER_INFO} has no kubeconfig of one cluster: of {len(clusters)}")
+    [cluster] = clusters
+    if not cluster.server.startswith("https://"):
+        raise ConfigError(f"{CLUSTER_INFO} names no server: {cluster.server!r}")
+    if not cluster.ca.data:  # a file of this machine is none of the cluster
+        raise ConfigError(f"{CLUSTER_INFO} has no certificate-authority-data")
+    return DiscoveredCluster(cluster.server, cluster.ca.data)
 
 
 def _check_hashes(authority: bytes, hashes: Sequence[str]) -> None:

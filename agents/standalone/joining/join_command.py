@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 from urllib.parse import urlsplit
 
 import yaml
@@ -43,7 +43,8 @@ from kvstack.agents.standalone.page_addresses import (
     page_address,
 )
 from kvstack.apimachinery.objects import durations
-from kvstack.apimachinery.objects.core.conditions import is_true
+from kvstack.apimachinery.objects.core.node_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.cert_files import write_file
 from kvstack.component.errors import ConfigError
@@ -51,8 +52,6 @@ from kvstack.component.line_log.line_logger import open_logger
 from kvstack.component.net.hosts import of_families, own_address
 from kvstack.component.process.program import FAILED, run
 from kvstack.component.units import SECOND_NS
-
-Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack join"
 _OWN: Final = {
@@ -332,7 +331,7 @@ async def _check_name(command: JoinArguments, kubeconfig: Path) -> None:
     try:
         with suppress(ApiError):  # missing or not readable: then the certificate decides
             found = await api.get(NODES, "", command.node)
-            if is_true((found.get("status") or {}).get("conditions"), "Ready"):
+            if is_ready(found):
                 raise JoinError(
                     f"there is a node {command.node} already, and it is Ready: choose another "
                     "name with --node-name, or delete that node"

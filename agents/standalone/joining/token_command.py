@@ -15,7 +15,7 @@ from binascii import Error as Base64Error
 from collections.abc import Sequence
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 import yaml
@@ -30,14 +30,14 @@ from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.standalone.joining import tokens
 from kvstack.agents.standalone.joining.access import CLUSTER_INFO, PUBLIC, SYSTEM
 from kvstack.agents.standalone.joining.discovery import key_hash
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
+from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text, read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.flags.flag_table import Effect, Flag, FlagTable, Kind
-
-Object: TypeAlias = dict[str, Any]
 
 COMMAND: Final = "kvstack token"
 ABOUT: Final = """\
@@ -83,7 +83,6 @@ TABLE: Final = FlagTable(
     ),
     {"h": "help"},
 )
-_NOT_FOUND, _EXISTS = 404, 409
 
 
 class Announcement(NamedTuple):
@@ -180,7 +179,7 @@ async def _create(api: Api, names: Sequence[str], reader: FlagReader) -> None:
     try:
         await api.create(SECRETS, SYSTEM, secret)
     except ApiError as error:
-        if error.code != _EXISTS:
+        if not error.is_conflict:
             raise
         raise ConfigError(f"a token with the id {token.id} exists") from error
     sys.stdout.write(f"{join_command(announced, token) if announced else token}\n")
@@ -207,7 +206,7 @@ async def cluster_info(api: Api) -> Object:
         try:
             return await api.get(CONFIG_MAPS, PUBLIC, CLUSTER_INFO)
         except ApiError as error:
-            if error.code != _NOT_FOUND:
+            if not error.is_not_found:
                 raise
             if loop.time() > end_s:
                 raise ConfigError(
@@ -241,7 +240,7 @@ def announcement_of(content: str) -> Announcement:
 
 
 async def _list(api: Api) -> None:
-    fields = f"type={tokens.TYPE}"
+    fields = f"type={BOOTSTRAP_TOKEN_TYPE}"
     page = await api.list_page(SECRETS, SYSTEM, fields=fields)
     if not page.items:
         return
@@ -258,7 +257,7 @@ async def _delete(api: Api, token_id: str) -> None:
     try:
         await api.delete(SECRETS, SYSTEM, tokens.secret_name(token_id))
     except ApiError as error:
-        if error.code != _NOT_FOUND:
+        if not error.is_not_found:
             raise
         raise ConfigError(f"token id {token_id} not found") from error
     sys.stdout.write(f'bootstrap token "{token_id}" deleted\n')

@@ -9,16 +9,15 @@ import base64
 import re
 import secrets
 import string
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from typing_extensions import override
 
 from kvstack.agents.standalone.joining.access import JOINING, SYSTEM
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, human_duration, parse_time
+from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 
-Object: TypeAlias = dict[str, Any]
-
-TYPE: Final = "bootstrap.kubernetes.io/token"
 _PREFIX: Final = "bootstrap-token-"
 _LETTERS: Final = string.ascii_lowercase + string.digits
 _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})", re.ASCII)
@@ -95,7 +94,7 @@ def secret_of(token: Token, description: str, expiration: str) -> Object:
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {"name": secret_name(token.id), "namespace": SYSTEM},
-        "type": TYPE,
+        "type": BOOTSTRAP_TOKEN_TYPE,
         "data": {key: base64.b64encode(text.encode()).decode() for key, text in data.items()},
     }
 

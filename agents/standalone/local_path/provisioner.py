@@ -15,7 +15,7 @@ Keys: `class`, `claim/<namespace>/<name>`, `volume/<name>`.
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -31,7 +31,6 @@ from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.storage.finalizers import finalizers_of, let_go
 from kvstack.agents.controllers.storage.volume_rules import (
     PROVISIONED_BY,
-    SELECTED_NODE,
     annotations_of,
     capacity,
     class_of,
@@ -58,7 +57,6 @@ from kvstack.agents.standalone.local_path.access import ACCOUNT
 from kvstack.agents.standalone.local_path.directories import Directories
 from kvstack.agents.standalone.local_path.volumes import (
     CLASS,
-    DEFAULT_CLASS,
     FINALIZER,
     HOLLOW_DIRECTORY,
     PROVISIONER,
@@ -67,16 +65,17 @@ from kvstack.agents.standalone.local_path.volumes import (
     storage_class,
     volume_of,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.well_known import (
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    SELECTED_NODE_ANNOTATION,
+    STORAGE_PROVISIONER_ANNOTATION,
+)
 
-Object: TypeAlias = dict[str, Any]
 _Steps: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CLASS_KEY: Final = "class"
-_PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
-"""The annotation of a claim with the provisioner that the binder has chosen."""
-_CONFLICT: Final = 409
-_NOT_FOUND: Final = 404
 
 
 class LocalNode(NamedTuple):
@@ -126,7 +125,7 @@ class LocalPathProvisioner(BaseController):
 
     def _provision(self, claim: Object, view: View) -> _Steps:
         storage_class = view.get(STORAGE_CLASSES, class_of(claim))
-        is_ours = annotations_of(claim).get(_PROVISIONER) == PROVISIONER
+        is_ours = annotations_of(claim).get(STORAGE_PROVISIONER_ANNOTATION) == PROVISIONER
         if not is_ours or storage_class is None or storage_class["provisioner"] != PROVISIONER:
             return
         name = name_of(claim)
@@ -135,7 +134,7 @@ class LocalPathProvisioner(BaseController):
         if problem := problem_of(claim, storage_class):
             yield [_failed(claim, problem)]
             return
-        node_name = annotations_of(claim).get(SELECTED_NODE)
+        node_name = annotations_of(claim).get(SELECTED_NODE_ANNOTATION)
         if not node_name:
             return  # no pod has been scheduled that uses it
         node = view.get(NODES, node_name)
@@ -148,7 +147,7 @@ class LocalPathProvisioner(BaseController):
             make = partial(self._node.directories.make, name, size)
             yield from _on_disk(make, claim, "ProvisioningFailed")
         [made] = yield [Create(PERSISTENT_VOLUMES, "", volume_of(claim, storage_class, node, path))]
-        if made.code != _CONFLICT:  # else it is there, and only this view does not show it yet
+        if not made.is_conflict:  # else it is there, and only this view does not show it yet
             made.result()
             text = f"volume {name} was made on node {node_name}"
             yield [Record(claim, "Normal", "ProvisioningSucceeded", text)]
@@ -203,7 +202,7 @@ class LocalPathProvisioner(BaseController):
             if not is_going:
                 uid = volume["metadata"]["uid"]
                 [deleted] = yield [Delete(PERSISTENT_VOLUMES, "", name, uid)]
-                if deleted.code != _NOT_FOUND:
+                if not deleted.is_not_found:
                     deleted.result()
                 return  # its finalizer goes when that is seen
         if is_going and is_held:
@@ -242,9 +241,11 @@ def _make_class(view: View) -> _Steps:
     if view.get(STORAGE_CLASSES, CLASS) is not None:
         return
     others = view.list(STORAGE_CLASSES)
-    is_default = all(annotations_of(each).get(DEFAULT_CLASS) != "true" for each in others)
+    is_default = all(
+        annotations_of(each).get(DEFAULT_STORAGE_CLASS_ANNOTATION) != "true" for each in others
+    )
     [made] = yield [Create(STORAGE_CLASSES, "", storage_class(is_default=is_default))]
-    if made.code != _CONFLICT:
+    if not made.is_conflict:
         made.result()
 
 
@@ -253,7 +254,7 @@ def _choose_again(claim: Object, node_name: str) -> _Steps:
     text = f"node {node_name}: directories are made on hollow nodes and on that of kvstack up"
     yield [_failed(claim, text)]
     annotations = dict(annotations_of(claim))
-    del annotations[SELECTED_NODE]
+    del annotations[SELECTED_NODE_ANNOTATION]
     meta = {**claim["metadata"], "annotations": annotations}
     yield from do(Update(PERSISTENT_VOLUME_CLAIMS, {**claim, "metadata": meta}))
 

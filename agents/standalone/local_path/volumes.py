@@ -1,23 +1,21 @@
 """The objects of local-path: its StorageClass, its volumes, and supported claims."""
 
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUMES, STORAGE_CLASSES
 from kvstack.agents.controllers.storage.volume_rules import PROVISIONED_BY, class_of
 from kvstack.agents.kubelet.hollow import nodes as hollow
 from kvstack.agents.kubelet.node import node as node_labels
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import DEFAULT_STORAGE_CLASS_ANNOTATION, HOSTNAME_LABEL
 
 CLASS: Final = "local-path"
 PROVISIONER: Final = "kvstack.io/local-path"
 FINALIZER: Final = "kvstack.io/local-path"
 """The finalizer of a volume whose directory is still to be removed."""
-DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
 HOLLOW_DIRECTORY: Final = Path("/var/lib/kvstack-hollow-volumes")
 """The parent directory in volumes of hollow nodes; it is never created."""
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _ACCESS_MODES: Final = ("ReadWriteOnce", "ReadWriteOncePod")
 
 
@@ -25,7 +23,7 @@ def storage_class(*, is_default: bool) -> Object:
     """Return the class that is made at start, unless there is one of its name."""
     meta: Object = {"name": CLASS}
     if is_default:
-        meta["annotations"] = {DEFAULT_CLASS: "true"}
+        meta["annotations"] = {DEFAULT_STORAGE_CLASS_ANNOTATION: "true"}
     labels = (hollow.LABEL, node_labels.LOCAL_PATH)
     return {
         "apiVersion": STORAGE_CLASSES.api_version,
@@ -70,8 +68,8 @@ def volume_of(claim: Object, storage_class: Object, node: Object, path: Path) ->
     """Return the volume of a claim; storage_class: its class; path: on the node."""
     meta, spec = claim["metadata"], claim["spec"]
     labels = node["metadata"].get("labels") or {}
-    values = [labels.get(_HOSTNAME, node["metadata"]["name"])]
-    term = {"matchExpressions": [{"key": _HOSTNAME, "operator": "In", "values": values}]}
+    values = [labels.get(HOSTNAME_LABEL, node["metadata"]["name"])]
+    term = {"matchExpressions": [{"key": HOSTNAME_LABEL, "operator": "In", "values": values}]}
     return {
         "apiVersion": PERSISTENT_VOLUMES.api_version,
         "kind": PERSISTENT_VOLUMES.kind,

@@ -20,11 +20,10 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn, Self, TypeAlias
+from typing import Final, NoReturn, Self
 
 from kvstack.agents.standalone.rootless.ids import Row
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 RESOLVERS: Final = {"pasta": "169.254.253.53", "slirp4netns": "10.0.2.3"}
 """The address at which each program forwards DNS queries to the machine's own resolver."""

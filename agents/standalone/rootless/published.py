@@ -13,17 +13,16 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from ipaddress import ip_address
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.standalone.rootless.outside import Outside, OutsideError
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.logger import Logger
 from kvstack.component.net import hosts
 from kvstack.component.net.relay import Destination, Relay, Room, Single, TcpRelay, UdpRelay
-
-Object: TypeAlias = dict[str, Any]
 
 LOOPBACK: Final = "127.0.0.1"
 ANYWHERE: Final = "0.0.0.0"

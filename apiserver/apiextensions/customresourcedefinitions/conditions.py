@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.component.certs.ca_bundles import bundle_problem
 
 CLEANUP: Final = "customresourcecleanup.apiextensions.k8s.io"
@@ -30,16 +30,18 @@ _UNNAMED: Final = "not all names are accepted"
 _BAD_BUNDLE: Final = "The conversion webhook CABundle is invalid"
 
 
-def _has(definition: Obj, type_: str) -> bool:
+def _has(definition: Object, type_: str) -> bool:
     return conditions.find((definition.get("status") or {}).get("conditions"), type_) is not None
 
 
-def is_true(definition: Obj, type_: str) -> bool:
+def is_true(definition: Object, type_: str) -> bool:
     """Return whether a condition of a definition is true."""
     return conditions.is_true((definition.get("status") or {}).get("conditions"), type_)
 
 
-def set_condition(status: Obj, type_: str, value: str, reason: str, message: str, now: str) -> None:
+def set_condition(
+    status: Object, type_: str, value: str, reason: str, message: str, now: str
+) -> None:
     """Set a condition in a status; its time stays if its value does, its generation is updated."""
     new = {
         "type": type_,
@@ -54,9 +56,9 @@ def set_condition(status: Obj, type_: str, value: str, reason: str, message: str
     status["conditions"] = conditions.set_condition(known, new)
 
 
-def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
+def with_names(definition: Object, others: Iterable[Object], now: str) -> Object:
     """Return a definition with its name conditions; others: all existing definitions."""
-    new: Obj = json_text.copied(definition)
+    new: Object = json_text.copied(definition)
     status = new["status"]
     taken, kinds = _names_of_others(definition, others)
     requested = definition["spec"]["names"]
@@ -102,7 +104,7 @@ def with_names(definition: Obj, others: Iterable[Obj], now: str) -> Obj:
     return new
 
 
-def has_bad_bundle(spec: Obj) -> bool:
+def has_bad_bundle(spec: Object) -> bool:
     """Return whether the conversion webhook has an invalid CA bundle."""
     webhook = (spec.get("conversion") or {}).get("webhook") or {}
     bundle: str = (webhook.get("clientConfig") or {}).get("caBundle") or ""
@@ -116,7 +118,7 @@ def _set(names: dict[str, Any], name: str, value: object) -> None:
         names.pop(name, None)
 
 
-def _names_of_others(definition: Obj, others: Iterable[Obj]) -> tuple[set[str], set[str]]:
+def _names_of_others(definition: Object, others: Iterable[Object]) -> tuple[set[str], set[str]]:
     """Return the resources and kinds that are accepted for other definitions of the group."""
     resources: set[str] = set()
     kinds: set[str] = set()

@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.apiextensions.customresourcedefinitions.ratchet import SELECTABLE_MAX
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import (
@@ -19,7 +20,6 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import (
     find_field,
 )
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Obj
 
 COLUMN_TYPES: Final = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS: Final = (
@@ -41,7 +41,7 @@ _PATHS_OF_SCALE: Final = (
 )
 
 
-def check_columns(columns: Iterable[Obj], base: str, errors: Errors) -> None:
+def check_columns(columns: Iterable[Object], base: str, errors: Errors) -> None:
     """Check the additional columns of Tables."""
     for position, column in enumerate(columns):
         path = index(base, position)
@@ -69,7 +69,7 @@ def _check_path(text: str, path: str, errors: Errors) -> bool:
     return text.startswith(".")
 
 
-def check_subresources(subresources: Obj | None, base: str, errors: Errors) -> None:
+def check_subresources(subresources: Object | None, base: str, errors: Errors) -> None:
     """Check the paths of the Scale."""
     scale = (subresources or {}).get("scale")
     if scale is None:
@@ -86,7 +86,7 @@ def check_subresources(subresources: Obj | None, base: str, errors: Errors) -> N
 
 
 def check_selectable_fields(
-    fields: Sequence[Obj], schema: Schema, base: str, errors: Errors, *, is_limited: bool
+    fields: Sequence[Object], schema: Schema, base: str, errors: Errors, *, is_limited: bool
 ) -> None:
     """Check the selectable fields."""
     seen: set[str] = set()

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.text.go_patterns import PatternError, compile_pattern, is_match
+from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import Schema
 
-Schema = dict[str, Any]
 Value = Any
 """A JSON value."""
 Fits = Callable[[Value], bool]

@@ -10,9 +10,9 @@ shared parts.
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.strategy import Obj
 
 API: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1"
 
@@ -35,7 +35,7 @@ class Part(NamedTuple):
     """Name of the version; of the shared part, that of the first."""
     path: str
     is_whole: bool
-    fields: Obj
+    fields: Object
     """`schema`, `subresources`, …, as far as present."""
 
     def path_of(self, name: str) -> str:
@@ -49,7 +49,7 @@ class Layout(NamedTuple):
     versions: Sequence[Part]
     whole: Part
 
-    def printed_versions(self, spec: Obj) -> Any:  # noqa: ANN401 — as errors print it
+    def printed_versions(self, spec: Object) -> Any:  # noqa: ANN401 — as errors print it
         """Return the versions as errors print them."""
         stripped = [
             {
@@ -68,7 +68,7 @@ class Layout(NamedTuple):
 _ALL: Final = frozenset(name for name, _ in (*_SHARED, *_SHARED_LISTS))
 
 
-def layout_of(spec: Obj) -> Layout:
+def layout_of(spec: Object) -> Layout:
     """Return the parts of a definition's spec."""
     versions = spec.get("versions") or []
     if not versions:

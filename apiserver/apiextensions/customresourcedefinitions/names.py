@@ -4,20 +4,20 @@ from collections.abc import Iterable
 from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns1035_label
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Obj
 
 _MIXED: Final = "may have mixed case, but should otherwise match: "
 _NEEDED: Final = ("plural", "singular", "kind", "listKind")
 
 
-def missing_name_errors(names: Obj, path: str) -> list[FieldError]:
+def missing_name_errors(names: Object, path: str) -> list[FieldError]:
     """Return the errors of missing names."""
     return [required(child(path, name)) for name in _NEEDED if not names.get(name)]
 
 
-def name_errors(names: Obj, path: str) -> list[FieldError]:
+def name_errors(names: Object, path: str) -> list[FieldError]:
     """Return the errors in the form of names; they may be empty."""
     errors: Errors = []
     for name in ("plural", "singular"):

@@ -2,7 +2,12 @@
 
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import has_bad_bundle
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import (
+    ESTABLISHED,
+    has_bad_bundle,
+    is_true,
+)
 from kvstack.apiserver.apiextensions.customresourcedefinitions.defaults import has_unknown_fields
 from kvstack.apiserver.apiextensions.customresourcedefinitions.layout import API
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schema_rules import (
@@ -20,7 +25,6 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.structural import
 from kvstack.apiserver.apiextensions.customresourcedefinitions.warnings import schemas_of
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.expressions import Expressions
-from kvstack.apiserver.kinds.strategy import Obj
 
 REVIEW_VERSIONS: Final = ("v1", "v1beta1")
 SELECTABLE_MAX: Final = 8
@@ -47,7 +51,7 @@ class Demands(NamedTuple):
     """Versions that may have too many selectable fields; empty: the shared part."""
 
 
-def demands_of(new: Obj, old: Obj, expressions: Expressions) -> Demands:
+def demands_of(new: Object, old: Object, expressions: Expressions) -> Demands:
     """Return the checks of a change of a stored definition."""
     before = old["spec"]
     schemas = schemas_of(before)
@@ -77,12 +81,9 @@ def demands_of(new: Obj, old: Obj, expressions: Expressions) -> Demands:
     )
 
 
-def is_established(obj: Obj) -> bool:
+def is_established(obj: Object) -> bool:
     """Return whether a definition is served."""
-    conditions = obj["status"].get("conditions") or ()
-    return any(
-        each.get("type") == "Established" and each.get("status") == "True" for each in conditions
-    )
+    return is_true(obj, ESTABLISHED)
 
 
 def has_defaults(schema: Schema) -> bool:
@@ -90,7 +91,7 @@ def has_defaults(schema: Schema) -> bool:
     return any_schema(schema, lambda inner: inner.get("default") is not None)
 
 
-def _schema_of(version: Obj) -> Schema | None:
+def _schema_of(version: Object) -> Schema | None:
     schema: Schema | None = (version.get("schema") or {}).get("openAPIV3Schema")
     return schema
 
@@ -103,7 +104,7 @@ def _has_unpruned_defaults(schema: Schema) -> bool:
     return has_defaults(schema) and _is_structural(schema) and has_unknown_fields(schema)
 
 
-def _unchanged_schemas(spec: Obj, before: Obj) -> frozenset[str]:
+def _unchanged_schemas(spec: Object, before: Object) -> frozenset[str]:
     stored = {each.get("name", ""): each.get("schema") for each in before.get("versions") or ()}
     type_name = f"{API}.CustomResourceValidation"
     return frozenset(
@@ -114,7 +115,7 @@ def _unchanged_schemas(spec: Obj, before: Obj) -> frozenset[str]:
     )
 
 
-def _with_many_fields(spec: Obj, before: Obj) -> frozenset[str]:
+def _with_many_fields(spec: Object, before: Object) -> frozenset[str]:
     stored = {
         each.get("name", ""): each.get("selectableFields") or []
         for each in before.get("versions") or ()

@@ -23,6 +23,7 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.apiextensions.customresourcedefinitions.rule_costs import Budget, more_values
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import (
     META_FIELDS,
@@ -48,11 +49,8 @@ _MAP_TYPES: Final = ("atomic", "granular")
 _RULES: Final = "x-kubernetes-validations"
 _PRESERVE: Final = "x-kubernetes-preserve-unknown-fields"
 _EMBEDDED: Final = "x-kubernetes-embedded-resource"
-_REASONS: Final = (
-    "FieldValueDuplicate",
-    "FieldValueForbidden",
-    "FieldValueInvalid",
-    "FieldValueRequired",
+_REASONS: Final = enum_values(
+    "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.ValidationRule", "reason"
 )
 _UNSUPPORTED: Final = (
     "id",

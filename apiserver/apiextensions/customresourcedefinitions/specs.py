@@ -16,6 +16,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns1035_label, check_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.apiextensions.customresourcedefinitions.defaults import default_errors
@@ -52,7 +53,6 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.structural import
 from kvstack.apiserver.apiextensions.customresourcedefinitions.warnings import schemas_of
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.kinds.webhook_clients import check_service, check_url
 from kvstack.component.certs.ca_bundles import bundle_problem
 
@@ -96,7 +96,7 @@ _BEFORE_TYPE: Final = ("id", "$schema", "$ref")
 """Keywords before the type in upstream's order that are not allowed in such a root."""
 
 
-def spec_errors(spec: Obj, demands: Demands) -> list[FieldError]:
+def spec_errors(spec: Object, demands: Demands) -> list[FieldError]:
     """Return the errors of a spec."""
     errors: Errors = []
     _check_group(spec.get("group", ""), errors)
@@ -173,11 +173,11 @@ def _has_extension(schema: Schema) -> bool:
     )
 
 
-def _has_status(version: Obj) -> bool:
+def _has_status(version: Object) -> bool:
     return (version.get("subresources") or {}).get("status") is not None
 
 
-def _check_deprecation(version: Obj, path: str, errors: Errors) -> None:
+def _check_deprecation(version: Object, path: str, errors: Errors) -> None:
     text = version.get("deprecationWarning")
     if text is not None:
         wrong = _deprecation_problems(text, is_deprecated=bool(version.get("deprecated")))
@@ -216,7 +216,9 @@ def _check_part(part: Part, has_status: bool, demands: Demands, errors: Errors) 
         _check_selectable(part, selectable, demands, errors)
 
 
-def _check_selectable(part: Part, selectable: list[Obj], demands: Demands, errors: Errors) -> None:
+def _check_selectable(
+    part: Part, selectable: list[Object], demands: Demands, errors: Errors
+) -> None:
     path, schema = part.path_of("selectableFields"), _schema_of(part)
     if schema is None:
         if part.is_whole:
@@ -296,7 +298,7 @@ def _check_root_fields(schema: Schema, path: str, errors: Errors) -> None:
         errors.append(invalid(path, internal_value(schema, f"{API}.JSONSchemaProps"), detail))
 
 
-def _check_versions(spec: Obj, layout: Layout, errors: Errors) -> None:
+def _check_versions(spec: Object, layout: Layout, errors: Errors) -> None:
     path, versions = "spec.versions", spec.get("versions") or []
     names = [part.name for part in layout.versions]
     if len(set(names)) != len(names):
@@ -311,7 +313,7 @@ def _check_versions(spec: Obj, layout: Layout, errors: Errors) -> None:
 
 
 def _check_conversion(
-    conversion: Obj, demands: Demands, errors: Errors, *, preserves: bool
+    conversion: Object, demands: Demands, errors: Errors, *, preserves: bool
 ) -> None:
     path, strategy = "spec.conversion", conversion.get("strategy", "")
     where = child(path, "strategy")
@@ -337,7 +339,7 @@ def _check_conversion(
     _check_reviews(versions, versions_path, demands, errors)
 
 
-def _check_client(client: Obj, path: str, demands: Demands, errors: Errors) -> None:
+def _check_client(client: Object, path: str, demands: Demands, errors: Errors) -> None:
     url, service, bundle = (client.get(name) for name in ("url", "service", "caBundle"))
     if (url is None) == (service is None):
         errors.append(required(path, "exactly one of url or service is required"))

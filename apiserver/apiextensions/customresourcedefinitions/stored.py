@@ -9,8 +9,9 @@ a kube-apiserver can read.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
-from kvstack.apiserver.kinds.strategy import Conversion, Obj
+from kvstack.apiserver.kinds.strategy import Conversion
 
 _COMMON: Final = {
     "validation": "schema",
@@ -25,12 +26,12 @@ _WEBHOOK: Final = {
 }
 
 
-def to_v1(obj: Obj) -> Obj:
+def to_v1(obj: Object) -> Object:
     """Return a v1beta1 definition as v1; the argument is not changed."""
     obj = json_text.copied(obj)
-    spec: Obj = obj["spec"]
+    spec: Object = obj["spec"]
     name = spec.pop("version", "")
-    versions: list[Obj] = spec.get("versions") or []
+    versions: list[Object] = spec.get("versions") or []
     if not versions and name:
         versions = [{"name": name, "served": True, "storage": True}]
     for common, own in _COMMON.items():
@@ -50,11 +51,11 @@ def to_v1(obj: Obj) -> Obj:
     return obj
 
 
-def _column(given: Obj) -> Obj:
+def _column(given: Object) -> Object:
     return {"jsonPath" if name == "JSONPath" else name: each for name, each in given.items()}
 
 
-def _conversion(given: Obj) -> Obj:
+def _conversion(given: Object) -> Object:
     webhook: dict[str, Any] = {
         ours: given[name] for name, ours in _WEBHOOK.items() if given.get(name) is not None
     }
@@ -62,7 +63,7 @@ def _conversion(given: Obj) -> Obj:
     return {**found, "webhook": webhook} if webhook else found
 
 
-def _not_served(_obj: Obj) -> Obj:
+def _not_served(_obj: Object) -> Object:
     raise ValueError("definitions are not served in v1beta1")
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_checks import immutable
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.text import go_urls
 from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import (
@@ -26,7 +27,14 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.specs import spec
 from kvstack.apiserver.apiextensions.customresourcedefinitions.stored import V1BETA1
 from kvstack.apiserver.apiextensions.customresourcedefinitions.warnings import definition_warnings
 from kvstack.apiserver.kinds.generation import raise_generation
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Deletion, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import (
+    NO_TABLE,
+    Context,
+    Deletion,
+    Peculiarities,
+    Strategy,
+    with_status,
+)
 from kvstack.apiserver.kinds.webhook_clients import default_client
 
 APPROVAL: Final = "api-approved.kubernetes.io"
@@ -41,7 +49,7 @@ _PENDING: Final = (
 )
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     names, status = spec.setdefault("names", {}), obj.setdefault("status", {})
     if not names.get("singular") and names.get("kind"):
@@ -54,7 +62,7 @@ def _default(obj: Obj) -> None:
         _add_stored_version(obj)
 
 
-def _add_stored_version(obj: Obj) -> None:
+def _add_stored_version(obj: Object) -> None:
     """Add the storage version to status.storedVersions."""
     versions = obj["spec"].get("versions") or ()
     name = next((each.get("name", "") for each in versions if each.get("storage")), None)
@@ -64,28 +72,28 @@ def _add_stored_version(obj: Obj) -> None:
         status["storedVersions"] = [*stored, name]
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
     _add_stored_version(obj)
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = dict(old["status"])
     raise_generation(new, old, _SPEC)
     _add_stored_version(new)
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     errors = spec_errors(obj["spec"], Demands(expressions=context.expressions))
     return _name_errors(obj) + errors + _other_errors(obj, None)
 
 
-def _name_errors(obj: Obj) -> list[FieldError]:
+def _name_errors(obj: Object) -> list[FieldError]:
     """Return the errors of the name besides its form."""
     spec, metadata = obj["spec"], obj["metadata"]
     wanted = f"{spec['names'].get('plural', '')}.{spec.get('group', '')}"
@@ -97,7 +105,7 @@ def _name_errors(obj: Obj) -> list[FieldError]:
     ]
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     demands = demands_of(new, old, context.expressions)
     errors = spec_errors(new["spec"], demands)
     spec, before = new["spec"], old["spec"]
@@ -110,25 +118,25 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors + _other_errors(new, old)
 
 
-def _same(name: str, names: Obj, before: Obj) -> list[FieldError]:
+def _same(name: str, names: Object, before: Object) -> list[FieldError]:
     return immutable(f"spec.names.{name}", names.get(name, ""), before.get(name, ""))
 
 
-def _other_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
+def _other_errors(obj: Object, old: Object | None) -> list[FieldError]:
     """Return the errors outside of the spec, and of immutable fields."""
     errors = _accepted_errors(obj) + _stored_errors(obj)
     return errors + _approval_errors(obj, old) + _preserve_errors(obj, old)
 
 
-def _accepted_errors(obj: Obj) -> list[FieldError]:
+def _accepted_errors(obj: Object) -> list[FieldError]:
     return name_errors(obj["status"].get("acceptedNames") or {}, "status.acceptedNames")
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     return _accepted_errors(new)
 
 
-def _stored_errors(obj: Obj) -> list[FieldError]:
+def _stored_errors(obj: Object) -> list[FieldError]:
     stored = obj["status"].get("storedVersions")
     if not stored:
         return [invalid(_STORED, stored, "must have at least one stored version")]
@@ -149,7 +157,7 @@ def _stored_errors(obj: Obj) -> list[FieldError]:
     return errors
 
 
-def _approval_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
+def _approval_errors(obj: Object, old: Object | None) -> list[FieldError]:
     """Return the errors of the approval of a kind in a group of Kubernetes itself."""
     group = obj["spec"].get("group", "")
     if not any(group == each or group.endswith(f".{each}") for each in _PROTECTED):
@@ -163,7 +171,7 @@ def _approval_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
     return [invalid(path, obj["metadata"]["annotations"][APPROVAL], reason)]
 
 
-def _approval(obj: Obj) -> tuple[str, str]:
+def _approval(obj: Object) -> tuple[str, str]:
     """Return whether there is an approval, and its errors."""
     text = (obj["metadata"].get("annotations") or {}).get(APPROVAL, "")
     message = f'protected groups must have approval annotation "{APPROVAL}"'
@@ -185,7 +193,7 @@ def _is_url(text: str) -> bool:
     return bool(url.scheme) and bool(url.host)
 
 
-def _preserve_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
+def _preserve_errors(obj: Object, old: Object | None) -> list[FieldError]:
     if not obj["spec"].get("preserveUnknownFields"):
         return []
     if old is not None and old["spec"].get("preserveUnknownFields"):
@@ -197,7 +205,7 @@ def _preserve_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
     return [invalid("spec.preserveUnknownFields", True, detail)]
 
 
-def _mark_deleted(obj: Obj, now: str) -> None:
+def _mark_deleted(obj: Object, now: str) -> None:
     """Mark a definition: its objects are deleted first."""
     metadata = obj["metadata"]
     metadata["deletionTimestamp"] = now
@@ -207,15 +215,15 @@ def _mark_deleted(obj: Obj, now: str) -> None:
     set_condition(obj["status"], TERMINATING, "True", "InstanceDeletionPending", _PENDING, now)
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     return definition_warnings(obj["spec"], None)
 
 
-def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
+def _update_warnings(new: Object, old: Object, _context: Context) -> list[str]:
     return definition_warnings(new["spec"], old["spec"])
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
+def _cells(obj: Object, _now: float) -> list[Any]:
     spec = obj["spec"]
     names = spec.get("names") or {}
     versions = sorted(
@@ -248,7 +256,7 @@ CUSTOM_RESOURCE_DEFINITIONS: Final = with_status(
         allows_unconditional_update=False,
         has_generation=True,
         deletion=Deletion(mark=_mark_deleted),
-        tells_repeated=True,
+        peculiarities=Peculiarities(reports_repeated=True),
         conversions={"v1beta1": V1BETA1},
         cells=_cells,
     ),

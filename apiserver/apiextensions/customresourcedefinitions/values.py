@@ -27,8 +27,8 @@ from kvstack.apimachinery.objects.text.go_patterns import PatternError, compile_
 from kvstack.apimachinery.objects.text.go_text import go_json, quote
 from kvstack.apimachinery.objects.text.string_formats import has_format, is_known, is_text_format
 from kvstack.apiserver.apiextensions.customresourcedefinitions.fitting import Fits, fits_of
+from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import Schema
 
-Schema = dict[str, Any]
 Value = Any
 """A JSON value."""
 

@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apimachinery.objects.text.string_formats import is_known
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import Schema, everywhere
-from kvstack.apiserver.kinds.strategy import Obj
 
 
-def definition_warnings(spec: Obj, old: Obj | None) -> list[str]:
+def definition_warnings(spec: Object, old: Object | None) -> list[str]:
     """Return the warnings of a spec, without those of the stored one."""
     warnings: list[str] = []
     for find in (_formats, _sets):
@@ -17,7 +17,7 @@ def definition_warnings(spec: Obj, old: Obj | None) -> list[str]:
     return warnings
 
 
-def schemas_of(spec: Obj) -> list[Schema]:
+def schemas_of(spec: Object) -> list[Schema]:
     """Return the schemas of a spec; one that all versions share counts once."""
     found: list[Schema] = []
     for version in spec.get("versions") or ():
@@ -27,12 +27,12 @@ def schemas_of(spec: Obj) -> list[Schema]:
     return found
 
 
-def _inner(spec: Obj) -> Iterator[Schema]:
+def _inner(spec: Object) -> Iterator[Schema]:
     for schema in schemas_of(spec):
         yield from everywhere(schema)
 
 
-def _formats(spec: Obj) -> list[str]:
+def _formats(spec: Object) -> list[str]:
     return [
         f"unrecognized format {quote(schema['format'])}"
         for schema in _inner(spec)
@@ -40,7 +40,7 @@ def _formats(spec: Obj) -> list[str]:
     ]
 
 
-def _sets(spec: Obj) -> list[str]:
+def _sets(spec: Object) -> list[str]:
     kinds: set[str] = set()
     for schema in _inner(spec):
         items = schema.get("items")

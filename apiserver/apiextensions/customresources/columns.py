@@ -7,16 +7,16 @@ cells_of(version)(obj, now)   → ["web", 3, "5m"]
 from collections.abc import Callable
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_floats import format_float
 from kvstack.apimachinery.objects.text.json_path import JsonPathError
 from kvstack.apimachinery.objects.times import TimeError, human_duration, parse_time
 from kvstack.apimachinery.schema.resource import Column
 from kvstack.apiserver.apiextensions.customresources.paths import Finder
-from kvstack.apiserver.kinds.strategy import Obj
 
 _NAME: Final = Column("Name", "string", "name", "Name of the object.")
-_AGE: Final[Obj] = {
+_AGE: Final[Object] = {
     "name": "Age",
     "type": "date",
     "description": "When the object was created.",
@@ -26,7 +26,7 @@ _ABSENT: Final = object()
 _INVALID: Final = "<invalid>"
 
 
-def columns_of(version: Obj) -> tuple[Column, ...]:
+def columns_of(version: Object) -> tuple[Column, ...]:
     """Return the columns of a version of a definition."""
     return _NAME, *(
         Column(
@@ -40,20 +40,20 @@ def columns_of(version: Obj) -> tuple[Column, ...]:
     )
 
 
-def cells_of(version: Obj) -> Callable[[Obj, float], list[Any]]:
+def cells_of(version: Object) -> Callable[[Object, float], list[Any]]:
     """Return the function for an object's cells: (object, now in seconds)."""
     found = [(each["type"], Finder(each["jsonPath"])) for each in _declared_columns(version)]
 
-    def cells(obj: Obj, now: float) -> list[Any]:
+    def cells(obj: Object, now: float) -> list[Any]:
         name = (obj.get("metadata") or {}).get("name", "")
         return [name, *(_cell(type_, each.first(obj, _ABSENT), now) for type_, each in found)]
 
     return cells
 
 
-def _declared_columns(version: Obj) -> list[Obj]:
+def _declared_columns(version: Object) -> list[Object]:
     """Return the columns of a version; the default ones if one of them has an invalid path."""
-    columns: list[Obj] = version.get("additionalPrinterColumns") or [_AGE]
+    columns: list[Object] = version.get("additionalPrinterColumns") or [_AGE]
     try:
         for each in columns:
             Finder(each["jsonPath"])

@@ -6,15 +6,15 @@ late; whether that is possible is known at once.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apiextensions.customresources.paths import Finder
 from kvstack.apiserver.apiextensions.customresources.strategy import schema_of
-from kvstack.apiserver.kinds.strategy import Obj
 
 _NESTED: Final = ("allOf", "anyOf", "oneOf")
 _PATHS: Final = ("specReplicasPath", "statusReplicasPath")
 
 
-def check_form(definition: Obj) -> None:
+def check_form(definition: Object) -> None:
     """Raise ValueError, LookupError or TypeError for a malformed definition."""
     spec, names = definition["spec"], definition["status"]["acceptedNames"]
     for text in (spec["group"], spec["scope"], names["plural"], names["kind"]):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from typing_extensions import override
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.resource import (
     CUSTOM_PATCHES,
@@ -23,17 +24,17 @@ from kvstack.apimachinery.schema.resource import (
     no_components,
 )
 from kvstack.apimachinery.schema.types import Type
-from kvstack.apiserver.kinds.strategy import Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Strategy
 
 
 class Converter(Protocol):
     """Converts objects of a definition between its versions by more than apiVersion."""
 
-    def find(self, obj: Obj, api_version: str) -> Obj | None:
+    def find(self, obj: Object, api_version: str) -> Object | None:
         """Return an object in a version, if it is in that version or held."""
         ...
 
-    def hold(self, obj: Obj, api_version: str) -> Awaitable[bytes]:
+    def hold(self, obj: Object, api_version: str) -> Awaitable[bytes]:
         """Convert an object, and hold the result until it is released; raises ApiError."""
         ...
 
@@ -41,7 +42,7 @@ class Converter(Protocol):
         """Drop a held result."""
         ...
 
-    def convert(self, objects: Sequence[Obj], api_version: str) -> Awaitable[list[Obj]]:
+    def convert(self, objects: Sequence[Object], api_version: str) -> Awaitable[list[Object]]:
         """Return objects in a version; raises ApiError."""
         ...
 
@@ -69,7 +70,7 @@ class CustomResource(Resource):
     def __init__(
         self,
         kind: Kind,
-        names: Obj,
+        names: Object,
         storage: Storage,
         make: Callable[[], CompiledSchema],
         *,

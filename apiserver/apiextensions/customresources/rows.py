@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.schema.resource import Kind, Selectable, Storage
 from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import (
@@ -26,7 +27,6 @@ from kvstack.apiserver.apiextensions.customresources.resource import (
 from kvstack.apiserver.apiextensions.customresources.strategy import schema_of, strategy_of_version
 from kvstack.apiserver.apiextensions.customresources.types import type_of
 from kvstack.apiserver.apiextensions.customresources.versions import version_rank
-from kvstack.apiserver.kinds.strategy import Obj
 
 if TYPE_CHECKING:
     from kvstack.apimachinery.schema.openapi.descriptions import Descriptions
@@ -38,7 +38,9 @@ _HASHED_BYTES: Final = 8
 
 
 def rows_of(
-    definition: Obj, again: Callable[[], Obj] | None = None, converter: Converter | None = None
+    definition: Object,
+    again: Callable[[], Object] | None = None,
+    converter: Converter | None = None,
 ) -> list[CustomResource]:
     """Return the rows of a definition, including unserved versions.
 
@@ -55,7 +57,11 @@ def rows_of(
 
 
 def _row(
-    definition: Obj, version: Obj, hub: Obj, find: Callable[[], Obj], converter: Converter | None
+    definition: Object,
+    version: Object,
+    hub: Object,
+    find: Callable[[], Object],
+    converter: Converter | None,
 ) -> CustomResource:
     spec, names = definition["spec"], definition["status"]["acceptedNames"]
     group, kind = spec["group"], Kind(spec["group"], version["name"], names["kind"])
@@ -85,7 +91,7 @@ def _row(
 
 
 def _make(
-    find: Callable[[], Obj], name: str, *, is_going: bool, is_converted: bool
+    find: Callable[[], Object], name: str, *, is_going: bool, is_converted: bool
 ) -> CompiledSchema:
     """Return what depends on the schema of a version."""
     definition = find()
@@ -101,7 +107,7 @@ def _make(
 
 
 def _components(
-    find: Callable[[], Obj], kind: Kind, list_kind: str, descriptions: "Descriptions"
+    find: Callable[[], Object], kind: Kind, list_kind: str, descriptions: "Descriptions"
 ) -> dict[str, Schema]:
     version = _version(find(), kind.version)
     return components_of(
@@ -115,21 +121,21 @@ def _components(
     )
 
 
-def _selectable_paths(version: Obj) -> list[str]:
+def _selectable_paths(version: Object) -> list[str]:
     return [each["jsonPath"].removeprefix(".") for each in version.get("selectableFields") or ()]
 
 
-def _version(definition: Obj, name: str) -> Obj:
-    found: Obj = next(each for each in definition["spec"]["versions"] if each["name"] == name)
+def _version(definition: Object, name: str) -> Object:
+    found: Object = next(each for each in definition["spec"]["versions"] if each["name"] == name)
     return found
 
 
-def _fingerprint(spec: Obj, names: Obj, version: Obj, hub: Obj) -> str:
+def _fingerprint(spec: Object, names: Object, version: Object, hub: Object) -> str:
     parts = [spec.get("scope"), names, version, hub["name"]]
     return hashlib.sha256(json_text.write(parts)).hexdigest()
 
 
-def _deprecation(spec: Obj, version: Obj, kind: str) -> str:
+def _deprecation(spec: Object, version: Object, kind: str) -> str:
     """Return the deprecation warning of a version; empty: it is not deprecated."""
     if not version.get("deprecated"):
         return ""

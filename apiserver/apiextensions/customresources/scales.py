@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import go_plain, quote
-from kvstack.apiserver.kinds.strategy import Obj, Scaling
+from kvstack.apiserver.kinds.strategy import Scaling
 from kvstack.apiserver.kinds.workloads.scales import scale_object
 
 UNSET: Final = -(2**31)
@@ -27,29 +28,29 @@ _GO_TYPES: Final = {
 }
 
 
-def scaling_of(given: Obj) -> Scaling:
+def scaling_of(given: Object) -> Scaling:
     """Return the scaling of a definition."""
     path = given["specReplicasPath"]
     desired, current = _steps(path), _steps(given["statusReplicasPath"])
     selector_path = given.get("labelSelectorPath")
     selector = _steps(selector_path) if selector_path else ()
 
-    def scale_of(obj: Obj) -> Obj:
+    def scale_of(obj: Object) -> Object:
         return _scale(obj, _number(obj, desired, 0))
 
-    def read(obj: Obj) -> Obj:
+    def read(obj: Object) -> Object:
         if _value_at(obj, desired) is _MISSING:
             raise status.internal_error(f"the spec replicas field {quote(path)} does not exist")
         return scale_of(obj)
 
-    def before(obj: Obj) -> Obj:
+    def before(obj: Object) -> Object:
         return _scale(obj, _number(obj, desired, UNSET))
 
-    def _scale(obj: Obj, replicas: int) -> Obj:
+    def _scale(obj: Object, replicas: int) -> Object:
         text = _text(obj, selector) if selector else ""
         return scale_object(obj, replicas, _number(obj, current, 0), text)
 
-    def set_replicas(obj: Obj, scale: Obj) -> None:
+    def set_replicas(obj: Object, scale: Object) -> None:
         replicas: int = (scale.get("spec") or {}).get("replicas", 0)
         if replicas == UNSET:
             raise status.bad_request(f"the spec replicas field {quote(path)} cannot be empty")
@@ -67,7 +68,7 @@ def _steps(path: str) -> tuple[str, ...]:
 _MISSING: Final = object()
 
 
-def _value_at(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — any JSON value
+def _value_at(obj: Object, steps: Sequence[str]) -> Any:  # noqa: ANN401 — any JSON value
     """Return the value at a path, or _MISSING; raises ApiError if a step is not an object."""
     value: Any = obj
     for number, step in enumerate(steps):
@@ -81,7 +82,7 @@ def _value_at(obj: Obj, steps: Sequence[str]) -> Any:  # noqa: ANN401 — any JS
     return value
 
 
-def _number(obj: Obj, steps: Sequence[str], default: int) -> int:
+def _number(obj: Object, steps: Sequence[str], default: int) -> int:
     value = _value_at(obj, steps)
     if value is _MISSING:
         return default
@@ -90,7 +91,7 @@ def _number(obj: Obj, steps: Sequence[str], default: int) -> int:
     return value
 
 
-def _text(obj: Obj, steps: Sequence[str]) -> str:
+def _text(obj: Object, steps: Sequence[str]) -> str:
     value = _value_at(obj, steps)
     if value is _MISSING:
         return ""
@@ -107,7 +108,7 @@ def _misfit(steps: Sequence[str], value: object, wanted: str) -> status.ApiError
     )
 
 
-def _set(obj: Obj, steps: Sequence[str], value: int) -> None:
+def _set(obj: Object, steps: Sequence[str], value: int) -> None:
     """Set a number at a path; raises ApiError if a step is not an object."""
     holder = obj
     for number, step in enumerate(steps[:-1]):

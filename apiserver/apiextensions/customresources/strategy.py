@@ -12,10 +12,12 @@ from typing import Any, Final
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid
 from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER, validate
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.metadata import validate
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.apiextensions.customresourcedefinitions.embedded import embedded_errors
 from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import Schema, any_schema
 from kvstack.apiserver.apiextensions.customresourcedefinitions.values import NEW, ValueSchema
@@ -25,7 +27,7 @@ from kvstack.apiserver.apiextensions.customresources.lists import has_unique_lis
 from kvstack.apiserver.apiextensions.customresources.paths import Finder
 from kvstack.apiserver.apiextensions.customresources.rules import RuleChecks, has_rules
 from kvstack.apiserver.apiextensions.customresources.scales import scaling_of
-from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Conversion, Strategy
 
 _GOING: Final = "create not allowed while custom resource definition is terminating"
 _KEPT_BY_STATUS: Final = ("managedFields", "resourceVersion")
@@ -34,13 +36,13 @@ _HIGH: Final = "should be less than or equal to 2147483647"
 _INT32_MAX: Final = 2**31 - 1
 
 
-def schema_of(version: Obj) -> Schema:
+def schema_of(version: Object) -> Schema:
     """Return the schema of a version of a definition."""
     return (version.get("schema") or {}).get("openAPIV3Schema") or {}
 
 
 def strategy_of_version(
-    definition: Obj, version: Obj, hub: Obj, *, is_going: bool, is_converted: bool
+    definition: Object, version: Object, hub: Object, *, is_going: bool, is_converted: bool
 ) -> Strategy:
     """Return the hooks of a version of a definition; hub: the storage version.
 
@@ -96,7 +98,7 @@ def strategy_of_version(
     )
 
 
-def _finalizer_warnings(obj: Obj) -> list[str]:
+def _finalizer_warnings(obj: Object) -> list[str]:
     return [
         f"metadata.finalizers: {quote(each)}: {_DOMAIN}"
         for each in obj["metadata"].get("finalizers") or ()
@@ -115,11 +117,11 @@ _NOT_RESET: Final = frozenset(("apiVersion", "kind", "metadata", "status"))
 def _conversion(version_schema: Schema, api_version: str, hub_version: str) -> Conversion:
     """Return the conversion between a version and the hub: only apiVersion changes."""
 
-    def to_stored(obj: Obj) -> Obj:
+    def to_stored(obj: Object) -> Object:
         return {**obj, "apiVersion": hub_version}
 
-    def to_served(obj: Obj) -> Obj:
-        found: Obj = json_text.copied(obj)
+    def to_served(obj: Object) -> Object:
+        found: Object = json_text.copied(obj)
         found["apiVersion"] = api_version
         return found  # without the defaults of this version, as upstream
 
@@ -130,13 +132,13 @@ def _conversion(version_schema: Schema, api_version: str, hub_version: str) -> C
     )
 
 
-def _selectable(version: Obj) -> Callable[[Obj], dict[str, str]] | None:
+def _selectable(version: Object) -> Callable[[Object], dict[str, str]] | None:
     fields = version.get("selectableFields") or ()
     if not fields:
         return None
     found = {each["jsonPath"].removeprefix("."): Finder(each["jsonPath"]) for each in fields}
 
-    def selectable(obj: Obj) -> dict[str, str]:
+    def selectable(obj: Object) -> dict[str, str]:
         return {name: _field_text(each.first(obj)) for name, each in found.items()}
 
     return selectable
@@ -158,14 +160,14 @@ class _Preparation:
         self._has_status = has_status
         self._is_going = is_going
 
-    def create(self, obj: Obj, _context: Context) -> None:
+    def create(self, obj: Object, _context: Context) -> None:
         if self._is_going:
             name = obj["metadata"].get("name", "")
             raise status.forbidden(self._resource, name, _GOING)
         if self._has_status:
             obj.pop("status", None)
 
-    def update(self, new: Obj, old: Obj, _context: Context) -> None:
+    def update(self, new: Object, old: Object, _context: Context) -> None:
         if self._has_status:
             if "status" in old:
                 new["status"] = old["status"]
@@ -174,16 +176,16 @@ class _Preparation:
         if self.differs(new, old):
             new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
-    def differs(self, new: Obj, old: Obj) -> bool:
+    def differs(self, new: Object, old: Object) -> bool:
         """Return whether the desired state differs."""
         kept = ("metadata", "status") if self._has_status else ("metadata",)
         wanted = [{k: v for k, v in obj.items() if k not in kept} for obj in (new, old)]
         return not json_text.equal(*wanted)
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     given = new["metadata"]
-    stored: Obj = {**json_text.copied(old), "metadata": dict(old["metadata"])}
+    stored: Object = {**json_text.copied(old), "metadata": dict(old["metadata"])}
     for name in _KEPT_BY_STATUS:
         stored["metadata"].pop(name, None)
         if name in given:
@@ -199,7 +201,7 @@ def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
 class _Checks:
     """Validation of a version's objects."""
 
-    def __init__(self, version: Obj, *, is_namespaced: bool) -> None:
+    def __init__(self, version: Object, *, is_namespaced: bool) -> None:
         self._is_namespaced = is_namespaced
         self._schema = schema_of(version)
         self._values: ValueSchema | None = None
@@ -215,7 +217,7 @@ class _Checks:
             if path
         ]
 
-    def errors(self, obj: Obj, context: Context) -> list[FieldError]:
+    def errors(self, obj: Object, context: Context) -> list[FieldError]:
         """Return the errors of an object besides its metadata."""
         errors = self._value_errors(obj, NEW) + self._other_errors(obj)
         if self._rules is None:
@@ -224,10 +226,10 @@ class _Checks:
         found = [*errors, *self._metadata_errors(obj)]
         return errors + self._rule_errors(obj, None, context, found)
 
-    def _metadata_errors(self, obj: Obj) -> list[FieldError]:
+    def _metadata_errors(self, obj: Object) -> list[FieldError]:
         return validate(obj["metadata"], name_is_dns_subdomain, is_namespaced=self._is_namespaced)
 
-    def update_errors(self, new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    def update_errors(self, new: Object, old: Object, context: Context) -> list[FieldError]:
         """Return the errors of an update.
 
         Existing faults may stay.
@@ -240,18 +242,18 @@ class _Checks:
         return errors + self._rule_errors(new, old, context, errors)
 
     def _rule_errors(
-        self, obj: Obj, old: Obj | None, context: Context, found: list[FieldError]
+        self, obj: Object, old: Object | None, context: Context, found: list[FieldError]
     ) -> list[FieldError]:
         if self._rules is None:
             return []
         return self._rules.errors(obj, old, context.warnings, errors_before=found)
 
-    def _value_errors(self, obj: Obj, old: Any) -> list[FieldError]:  # noqa: ANN401
+    def _value_errors(self, obj: Object, old: Any) -> list[FieldError]:  # noqa: ANN401
         if self._values is None:
             self._values = ValueSchema(self._schema, is_served=True)
         return self._values.errors(obj, "", old)
 
-    def _other_errors(self, obj: Obj) -> list[FieldError]:
+    def _other_errors(self, obj: Object) -> list[FieldError]:
         errors: list[FieldError] = []
         if self._has_embedded:
             errors += embedded_errors(obj, self._schema, "")

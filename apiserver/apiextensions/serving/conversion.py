@@ -20,6 +20,7 @@ from typing import Final
 import orjson
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
@@ -30,7 +31,6 @@ from kvstack.apiserver.apiextensions.serving.metrics import (
     ConversionCall,
     ConversionMetrics,
 )
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.webhooks.client import CallError, WebhookClient
 from kvstack.apiserver.webhooks.client_config import read_client_config
 from kvstack.apiserver.webhooks.conversion_reviews import VERSIONS, read_objects, review_body
@@ -47,7 +47,7 @@ class WebhookConverter:
 
     def __init__(
         self,
-        definition: Obj,
+        definition: Object,
         client: WebhookClient,
         new_uid: Callable[[], str],
         metrics: ConversionMetrics,
@@ -67,17 +67,17 @@ class WebhookConverter:
         self._held: dict[bytes, list[bytes]] = {}
         """Results that requests hold, by source object; the last one counts."""
 
-    def find(self, obj: Obj, api_version: str) -> Obj | None:
+    def find(self, obj: Object, api_version: str) -> Object | None:
         """Return an object in a version, if it is in that version or held."""
         if obj.get("apiVersion") == api_version:
             return obj
         held = self._held.get(_key(obj, api_version)) if self._held else None
         if held is None:
             return None
-        found: Obj = orjson.loads(held[-1])
+        found: Object = orjson.loads(held[-1])
         return found
 
-    async def hold(self, obj: Obj, api_version: str) -> bytes:
+    async def hold(self, obj: Object, api_version: str) -> bytes:
         """Convert an object and hold the result until `release`; return the handle.
 
         Raises ApiError.
@@ -94,7 +94,7 @@ class WebhookConverter:
         if not texts:
             del self._held[held]
 
-    async def convert(self, objects: Sequence[Obj], api_version: str) -> list[Obj]:
+    async def convert(self, objects: Sequence[Object], api_version: str) -> list[Object]:
         """Return objects in a version, unchanged if they are in it already; raises ApiError."""
         found = list(objects)
         others = [n for n, each in enumerate(objects) if each.get("apiVersion") != api_version]
@@ -104,14 +104,14 @@ class WebhookConverter:
                 found[position] = converted
         return found
 
-    async def _call(self, objects: list[Obj], api_version: str) -> list[Obj]:
+    async def _call(self, objects: list[Object], api_version: str) -> list[Object]:
         before = objects[0].get("apiVersion") or ""
         with self._metrics.timed(self._name, _version(before), _version(api_version)) as call:
             return await self._converted(objects, api_version, call)
 
     async def _converted(
-        self, objects: list[Obj], api_version: str, call: ConversionCall
-    ) -> list[Obj]:
+        self, objects: list[Object], api_version: str, call: ConversionCall
+    ) -> list[Object]:
         first = objects[0]
         about = f"conversion webhook for {first.get('apiVersion')}, Kind={first.get('kind')}"
         uid = self._new_uid()
@@ -145,13 +145,13 @@ def _version(api_version: str) -> str:
     return api_version.rpartition("/")[2]
 
 
-def _key(obj: Obj, api_version: str) -> bytes:
+def _key(obj: Object, api_version: str) -> bytes:
     return hashlib.blake2b(orjson.dumps(obj) + api_version.encode(), digest_size=24).digest()
 
 
 def _restore_metadata(
-    source: Obj, converted: object, api_version: str, prefix: str, position: int
-) -> Obj:
+    source: Object, converted: object, api_version: str, prefix: str, position: int
+) -> Object:
     """Return a converted object with the metadata of its source; raises ApiError."""
 
     def wrong(text: str) -> ApiError:
@@ -180,7 +180,7 @@ def _restore_metadata(
     return {**converted, "metadata": _restored(before, metadata, prefix, position)}
 
 
-def _restored(before: Obj, made: Obj, prefix: str, position: int) -> Obj:
+def _restored(before: Object, made: Object, prefix: str, position: int) -> Object:
     """Return the metadata of a converted object: only labels and annotations may change."""
     restored = dict(before)
     for name, validate in (("labels", validate_labels), ("annotations", validate_annotations)):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import (
@@ -28,7 +29,7 @@ from kvstack.apiserver.apiextensions.customresources.resource import CustomResou
 from kvstack.apiserver.apiextensions.customresources.rows import rows_of
 from kvstack.apiserver.apiextensions.customresources.versions import version_rank
 from kvstack.apiserver.apiextensions.serving.conversion import WebhookConverter
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.window import Change
 from kvstack.component.logger import Logger
@@ -39,7 +40,7 @@ _RETRY_S: Final = 1.0
 _AT_ONCE: Final = 32
 """Number of concurrent reads of definitions' objects."""
 
-MakeConverter = Callable[[Obj], WebhookConverter]
+MakeConverter = Callable[[Object], WebhookConverter]
 """Returns the converter of a definition with a webhook; ValueError: it has none."""
 
 
@@ -164,7 +165,7 @@ class Definitions:
             return None
         return _ServedDefinition(fingerprint, GroupResource(rows[0].group, rows[0].name), rows)
 
-    def _converter(self, definition: Obj) -> WebhookConverter | None:
+    def _converter(self, definition: Object) -> WebhookConverter | None:
         spec = definition["spec"]
         if (spec.get("conversion") or {}).get("strategy") != "Webhook":
             return None
@@ -188,7 +189,7 @@ class Definitions:
         return True
 
 
-def _row_source(definition: Obj) -> _RowSource:
+def _row_source(definition: Object) -> _RowSource:
     spec = definition["spec"]
     parts = [
         spec.get("versions"),

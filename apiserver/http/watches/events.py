@@ -9,15 +9,17 @@ sent to all watchers. For a watch that begins in the past it is encoded again.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.schema.decode import decode
 from kvstack.apimachinery.schema.protobuf.codec import encode
 from kvstack.apimachinery.schema.protobuf.envelope import watch_frame
+from kvstack.apimachinery.well_known import INITIAL_EVENTS_END_ANNOTATION
 from kvstack.apiserver.http import tables
 from kvstack.apiserver.http.answers import compressed_part
 from kvstack.apiserver.http.encoding import Encoder, load_type, meta_type
 from kvstack.apiserver.http.negotiation import PARTIAL, TABLE, Representation
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.window import Change
 from kvstack.apiserver.verbs.endpoint import Endpoint
@@ -30,7 +32,6 @@ _OPENINGS: Final = {
     each: f'{{"type":"{each}","object":'.encode()
     for each in (ADDED, MODIFIED, DELETED, BOOKMARK, ERROR)
 }
-_INITIAL_END: Final = "k8s.io/initial-events-end"
 
 
 class EventWriter:
@@ -124,9 +125,9 @@ class EventWriter:
         self, revision: int, *, is_initial_end: bool = False, with_columns: bool = False
     ) -> bytes:
         """Return a bookmark at a revision."""
-        metadata: Obj = {"resourceVersion": str(revision)}
+        metadata: Object = {"resourceVersion": str(revision)}
         if is_initial_end:
-            metadata["annotations"] = {_INITIAL_END: "true"}
+            metadata["annotations"] = {INITIAL_EVENTS_END_ANNOTATION: "true"}
         kind = self.endpoint.row.kind
         blank = {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": metadata}
         obj = decode(blank, self.endpoint.row.type).obj
@@ -134,13 +135,13 @@ class EventWriter:
             BOOKMARK, self._shaped(obj, with_columns=with_columns, is_bookmark=True)
         )
 
-    def error(self, status: Obj) -> bytes:
+    def error(self, status: Object) -> bytes:
         """Return the error event that ends a stream."""
         if self._encoder.representation.media_type == PROTOBUF:
             return self._framed(watch_frame(ERROR, encode(status, load_type("Status"))))
         return self._framed(b"%b%b}\n" % (_OPENINGS[ERROR], json_text.write(status)))
 
-    def _shaped(self, obj: Obj, *, with_columns: bool, is_bookmark: bool = False) -> Obj:
+    def _shaped(self, obj: Object, *, with_columns: bool, is_bookmark: bool = False) -> Object:
         """Return an object, its metadata, or the Table with it."""
         as_, version = self._encoder.representation.as_, self._encoder.representation.version
         if as_ == PARTIAL:

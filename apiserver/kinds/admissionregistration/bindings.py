@@ -10,6 +10,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import struct_text
 from kvstack.apimachinery.objects.names import check_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import JsonText
@@ -31,7 +32,7 @@ from kvstack.apiserver.kinds.admissionregistration.resource_rules import check_m
 from kvstack.apiserver.kinds.declared import Declared, DeclaredRules
 from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, inside
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 _TYPES: Final = "io.k8s.api.admissionregistration.v1"
 _ACTIONS: Final = enum_values(f"{_TYPES}.ValidatingAdmissionPolicyBindingSpec", "validationActions")
@@ -54,11 +55,11 @@ _check_match: Final = inside("matchResources", check_match_resources)
 _check_operations: Final = check_mutated("matchResources")
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     default_match_resources(obj.setdefault("spec", {}).get("matchResources"))
 
 
-def _own_errors(obj: Obj) -> list[FieldError]:
+def _own_errors(obj: Object) -> list[FieldError]:
     errors: Errors = []
     spec = obj["spec"]
     name = spec.get("policyName", "")
@@ -71,7 +72,7 @@ def _own_errors(obj: Obj) -> list[FieldError]:
     return errors
 
 
-def _validating_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
+def _validating_errors(obj: Object, old: Object | None) -> list[FieldError]:
     errors = _own_errors(obj)
     _check_actions(obj["spec"].get("validationActions") or [], errors)
     return _DECLARED.merge(errors, obj, old, f"{_TYPES}.ValidatingAdmissionPolicyBinding")
@@ -93,13 +94,13 @@ def _check_actions(actions: list[str], errors: Errors) -> None:
         errors.append(required(_ACTIONS_PATH, detail)._replace(covered=True))
 
 
-def _mutating_errors(obj: Obj, _old: Obj | None) -> list[FieldError]:
+def _mutating_errors(obj: Object, _old: Object | None) -> list[FieldError]:
     errors = _own_errors(obj)
     _check_operations(obj["spec"], "spec", errors)
     return errors
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj.get("spec") or {}
     return [
         metadata["name"],
@@ -109,7 +110,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _params(reference: Obj | None) -> str:
+def _params(reference: Object | None) -> str:
     name = (reference or {}).get("name", "")
     if reference is None or (not name and reference.get("selector") is None):
         return "<unset>"
@@ -123,17 +124,17 @@ def _strategy(kind: str, policies: str) -> Strategy:
     spec_type = f"{_TYPES}.{kind}Spec"
     errors_of = _mutating_errors if kind.startswith("Mutating") else _validating_errors
 
-    def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+    def prepare_update(new: Object, old: Object, _context: Context) -> None:
         raise_generation(new, old, spec_type)
 
-    def validate(obj: Obj, context: Context) -> list[FieldError]:
+    def validate(obj: Object, context: Context) -> list[FieldError]:
         errors = errors_of(obj, None) + reserved_name_errors(obj)
         return errors or param_reference_denial(obj, policies, context)
 
-    def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+    def validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
         return errors_of(new, old) or param_reference_denial(new, policies, context)
 
-    def update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
+    def update_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
         return reserved_name_warnings(new)
 
     return Strategy(

@@ -4,10 +4,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import child, duplicate, index, required, too_many
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key
 from kvstack.apiserver.kinds.expressions import AdmissionExpression, Use
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 CONDITIONS_MAX: Final = 64
 
@@ -18,7 +19,7 @@ def check_match_conditions(
     errors: Errors,
     context: Context,
     *,
-    stored: Iterable[Obj] = (),
+    stored: Iterable[Object] = (),
     has_params: bool = False,
 ) -> None:
     """Check names and expressions.

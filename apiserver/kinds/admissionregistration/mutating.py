@@ -10,6 +10,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.admissionregistration.params import param_kind_denial
 from kvstack.apiserver.kinds.admissionregistration.policies import (
@@ -29,7 +30,7 @@ from kvstack.apiserver.kinds.admissionregistration.webhooks import REINVOCATION_
 from kvstack.apiserver.kinds.expressions import Use
 from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, needs_one_of
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 _SPEC: Final = "io.k8s.api.admissionregistration.v1.MutatingAdmissionPolicySpec"
 _PATCHES: Final = {
@@ -39,20 +40,20 @@ _PATCHES: Final = {
 """The field of each type of patch."""
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     default_policy(obj.setdefault("spec", {}))
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     raise_generation(new, old, _SPEC)
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     errors = _errors(obj, None, context) + reserved_name_errors(obj)
     return errors or param_kind_denial(obj, None, context)
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     return _errors(new, old, context) or param_kind_denial(new, old, context)
 
 
@@ -60,7 +61,7 @@ _check_operations: Final = check_mutated("matchConstraints")
 _check_reinvocation: Final = needs_one_of("reinvocationPolicy", REINVOCATION_POLICIES)
 
 
-def _errors(obj: Obj, old: Obj | None, context: Context) -> list[FieldError]:
+def _errors(obj: Object, old: Object | None, context: Context) -> list[FieldError]:
     errors: Errors = []
     spec, before = obj["spec"], None if old is None else old["spec"]
     check_constraints(spec, "spec", errors)
@@ -81,7 +82,7 @@ def _errors(obj: Obj, old: Obj | None, context: Context) -> list[FieldError]:
 
 
 def _check_mutation(
-    mutation: Obj, path: str, errors: Errors, scope: Scope, stored: set[str]
+    mutation: Object, path: str, errors: Errors, scope: Scope, stored: set[str]
 ) -> None:
     """Check a mutation; `stored` are the expressions before the update."""
     kind = mutation.get("patchType", "")
@@ -108,7 +109,7 @@ def _check_mutation(
             errors.append(invalid(child(path, other), f"{{{other}}}", detail))
 
 
-def _update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
     return reserved_name_warnings(new)
 
 

@@ -13,6 +13,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import validate_object
 from kvstack.apimachinery.objects.names import (
     check_dns1035_label,
@@ -20,12 +21,16 @@ from kvstack.apimachinery.objects.names import (
     check_path_segment,
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.access import ALL, SUPERUSERS, AccessRequest, user_text
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 _GROUP: Final = "admissionregistration.k8s.io"
-_ACTIONS: Final = ("Deny", "Allow")
+_ACTIONS: Final = enum_in_order(
+    "io.k8s.api.admissionregistration.v1alpha1.ParamRef", "parameterNotFoundAction", "Deny", "Allow"
+)
+"""An enumeration in one version of the API alone."""
 _EXCLUSIVE: Final = "name and selector are mutually exclusive"
 
 
@@ -80,9 +85,9 @@ def check_param_reference(reference: dict[str, Any], path: str, errors: Errors) 
         errors.append(not_supported(action_path, JsonText(action), _ACTIONS))
 
 
-def param_kind_denial(new: Obj, old: Obj | None, context: Context) -> list[FieldError]:
+def param_kind_denial(new: Object, old: Object | None, context: Context) -> list[FieldError]:
     """Return the error of a policy whose writer may not read its paramKind."""
-    kind: Obj | None = new["spec"].get("paramKind")
+    kind: Object | None = new["spec"].get("paramKind")
     if kind is None or (old is not None and old["spec"].get("paramKind") == kind):
         return []
     if SUPERUSERS in context.groups:
@@ -97,18 +102,18 @@ def param_kind_denial(new: Obj, old: Obj | None, context: Context) -> list[Field
     return [forbidden("spec.paramKind", detail)]
 
 
-def param_reference_denial(new: Obj, policies: str, context: Context) -> list[FieldError]:
+def param_reference_denial(new: Object, policies: str, context: Context) -> list[FieldError]:
     """Return the error of a binding whose writer may not read its parameters.
 
     policies: the resource of its policy.
     """
     spec = new["spec"]
-    reference: Obj | None = spec.get("paramRef")
+    reference: Object | None = spec.get("paramRef")
     if reference is None or SUPERUSERS in context.groups:
         return []
     policy_name = spec.get("policyName", "")
     policy = context.access.find(_GROUP, policies, "", policy_name)
-    kind: Obj | None = None if policy is None else policy["spec"].get("paramKind")
+    kind: Object | None = None if policy is None else policy["spec"].get("paramKind")
     group, version, resource = (ALL, ALL, ALL) if kind is None else _resource_of(kind, context)
     name = reference.get("name", "")
     verb = "get" if name else "list"
@@ -129,7 +134,7 @@ def param_reference_denial(new: Obj, policies: str, context: Context) -> list[Fi
     return [forbidden("spec.paramRef", detail)]
 
 
-def _resource_of(kind: Obj, context: Context) -> tuple[str, str, str]:
+def _resource_of(kind: Object, context: Context) -> tuple[str, str, str]:
     """Return group, version and resource of a kind; `*` for unknown parts."""
     parts = kind.get("apiVersion", "").split("/")
     if len(parts) > 2:

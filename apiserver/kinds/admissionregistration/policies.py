@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from kvstack.apimachinery.objects.field_errors import child, index, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_identifier
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.admissionregistration.match_conditions import check_match_conditions
@@ -15,7 +16,7 @@ from kvstack.apiserver.kinds.admissionregistration.params import check_param_kin
 from kvstack.apiserver.kinds.admissionregistration.webhooks import FAILURE_POLICIES
 from kvstack.apiserver.kinds.expressions import AdmissionExpression, Use, Variable
 from kvstack.apiserver.kinds.rules import Errors, all_of, inside, not_nil, one_of
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 _RESERVED: Final = frozenset({
     "true", "false", "null", "in", "as", "break", "const", "continue", "else", "for", "function",
@@ -49,7 +50,7 @@ class Scope(NamedTuple):
             errors.append(problem.error(path, printed or text))
 
 
-def default_policy(spec: Obj) -> None:
+def default_policy(spec: Object) -> None:
     """Set the defaults of both kinds."""
     if spec.get("failurePolicy") is None:
         spec["failurePolicy"] = "Fail"
@@ -62,7 +63,7 @@ _check_failure_policy: Final = all_of(
 _check_param_kind: Final = inside("paramKind", check_param_kind)
 
 
-def check_constraints(spec: Obj, path: str, errors: Errors) -> None:
+def check_constraints(spec: Object, path: str, errors: Errors) -> None:
     """Check the match constraints, and the paramKind."""
     _check_failure_policy(spec, path, errors)
     _check_param_kind(spec, path, errors)
@@ -76,7 +77,7 @@ def check_constraints(spec: Obj, path: str, errors: Errors) -> None:
 
 
 def check_conditions(
-    spec: Obj, old: Obj | None, path: str, errors: Errors, context: Context
+    spec: Object, old: Object | None, path: str, errors: Errors, context: Context
 ) -> None:
     """Check the match conditions, if they or their scope changed."""
     conditions, before = spec.get("matchConditions") or [], (old or {}).get("matchConditions") or []
@@ -88,7 +89,7 @@ def check_conditions(
 
 
 def check_variables(
-    spec: Obj, stored: set[str], path: str, errors: Errors, context: Context
+    spec: Object, stored: set[str], path: str, errors: Errors, context: Context
 ) -> Scope:
     """Check the variables; return the scope of later expressions.
 
@@ -114,10 +115,10 @@ def check_variables(
     return scope
 
 
-def policy_cells(counted: str) -> Callable[[Obj, float], list[Any]]:
+def policy_cells(counted: str) -> Callable[[Object, float], list[Any]]:
     """Return the function that makes the row of a policy; `counted`: the list that it counts."""
 
-    def cells(obj: Obj, now: float) -> list[Any]:
+    def cells(obj: Object, now: float) -> list[Any]:
         metadata, spec = obj["metadata"], obj.get("spec") or {}
         kind = spec.get("paramKind")
         shown = (

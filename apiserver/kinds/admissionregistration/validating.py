@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key, length
 from kvstack.apimachinery.objects.text import json_path
 from kvstack.apiserver.kinds.admissionregistration.params import param_kind_denial
@@ -31,7 +32,7 @@ from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, one_of
 from kvstack.apiserver.kinds.status_metadata import keep_all_but_status
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 _TYPES: Final = "io.k8s.api.admissionregistration.v1"
 _SPEC: Final = f"{_TYPES}.ValidatingAdmissionPolicySpec"
@@ -41,30 +42,30 @@ _ONE_AT_LEAST: Final = "validations or auditAnnotations must contain at least on
 _NOT_EMPTY: Final = "must be non-empty if specified"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     default_policy(obj.setdefault("spec", {}))
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old.get("status") or {}
     raise_generation(new, old, _SPEC)
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     errors = _errors(obj, None, context) + reserved_name_errors(obj)
     return errors or param_kind_denial(obj, None, context)
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     return _errors(new, old, context) or param_kind_denial(new, old, context)
 
 
-def _errors(obj: Obj, old: Obj | None, context: Context) -> list[FieldError]:
+def _errors(obj: Object, old: Object | None, context: Context) -> list[FieldError]:
     errors: Errors = []
     spec, before = obj["spec"], None if old is None else old["spec"]
     check_constraints(spec, "spec", errors)
@@ -85,7 +86,7 @@ def _errors(obj: Obj, old: Obj | None, context: Context) -> list[FieldError]:
     return errors
 
 
-def _stored(spec: Obj | None, items: str, name: str) -> set[str]:
+def _stored(spec: Object | None, items: str, name: str) -> set[str]:
     return {each.get(name, "") for each in (spec or {}).get(items) or ()}
 
 
@@ -93,7 +94,7 @@ _check_reason: Final = one_of("reason", ("Forbidden", "Invalid", "RequestEntityT
 
 
 def _check_validation(
-    validation: Obj,
+    validation: Object,
     path: str,
     errors: Errors,
     scope: Scope,
@@ -119,7 +120,7 @@ def _check_validation(
 
 
 def _check_annotations(
-    policy: str, annotations: list[Obj], errors: Errors, scope: Scope, stored: set[str]
+    policy: str, annotations: list[Object], errors: Errors, scope: Scope, stored: set[str]
 ) -> None:
     path = "spec.auditAnnotations"
     if len(annotations) > _ANNOTATIONS_MAX:
@@ -143,7 +144,7 @@ def _check_annotations(
 
 
 def _check_value(
-    annotation: Obj, path: str, errors: Errors, scope: Scope, stored: set[str]
+    annotation: Object, path: str, errors: Errors, scope: Scope, stored: set[str]
 ) -> None:
     whole = annotation.get("valueExpression", "")
     text = whole.strip()
@@ -157,7 +158,7 @@ def _check_value(
         scope.check(text, use, path, errors, is_stored=is_stored, printed=whole)
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: Errors = []
     status = new.get("status") or {}
     warnings = (status.get("typeChecking") or {}).get("expressionWarnings") or ()
@@ -179,7 +180,7 @@ def _check_field_reference(reference: str, path: str, errors: Errors) -> None:
         errors.append(invalid(path, reference, f"invalid JSONPath: {error}"))
 
 
-def _update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
     return reserved_name_warnings(new)
 
 

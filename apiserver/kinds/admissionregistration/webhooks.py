@@ -16,6 +16,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import validate_object
 from kvstack.apimachinery.objects.names import check_dns1035_label
 from kvstack.apimachinery.objects.text.go_text import JsonText
@@ -33,7 +34,7 @@ from kvstack.apiserver.kinds.admissionregistration.resource_rules import (
 )
 from kvstack.apiserver.kinds.generation import set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, all_of, each, in_range, one_of
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 from kvstack.apiserver.kinds.webhook_clients import check_client, default_client
 
 _TYPES: Final = "io.k8s.api.admissionregistration.v1"
@@ -57,19 +58,19 @@ class _Allowed(NamedTuple):
     invalid_values: bool = False
 
 
-def _default_validating(obj: Obj) -> None:
+def _default_validating(obj: Object) -> None:
     for webhook in obj.get("webhooks") or ():
         _default(webhook)
 
 
-def _default_mutating(obj: Obj) -> None:
+def _default_mutating(obj: Object) -> None:
     for webhook in obj.get("webhooks") or ():
         _default(webhook)
         if webhook.get("reinvocationPolicy") is None:
             webhook["reinvocationPolicy"] = "Never"
 
 
-def _default(webhook: Obj) -> None:
+def _default(webhook: Object) -> None:
     default_client(webhook.get("clientConfig"))
     default_rules(webhook.get("rules"))
     for name, value in (
@@ -84,21 +85,21 @@ def _default(webhook: Obj) -> None:
             webhook[name] = {}
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     if (new.get("webhooks") or []) != (old.get("webhooks") or []):
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     errors = _errors(obj, None, context)
     return errors + reserved_name_errors(obj)
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     return _errors(new, old, context)
 
 
-def _errors(obj: Obj, old: Obj | None, context: Context) -> list[FieldError]:
+def _errors(obj: Object, old: Object | None, context: Context) -> list[FieldError]:
     errors: Errors = []
     webhooks = obj.get("webhooks") or []
     before = (old or {}).get("webhooks") or []
@@ -135,7 +136,7 @@ _check_timeout: Final = in_range(
 _check_reinvocation: Final = one_of("reinvocationPolicy", REINVOCATION_POLICIES)
 
 
-def _check_webhook(webhook: Obj, path: str, errors: Errors, allowed: _Allowed) -> None:
+def _check_webhook(webhook: Object, path: str, errors: Errors, allowed: _Allowed) -> None:
     errors.extend(fully_qualified_name(child(path, "name"), webhook.get("name", "")))
     _check_choices(webhook, path, errors)
     _check_side_effects(webhook.get("sideEffects"), child(path, "sideEffects"), errors, allowed)
@@ -158,7 +159,7 @@ def _check_side_effects(value: str | None, path: str, errors: Errors, allowed: _
         errors.append(not_supported(path, JsonText(value), choices))
 
 
-def _check_versions(webhook: Obj, path: str, errors: Errors, allowed: _Allowed) -> None:
+def _check_versions(webhook: Object, path: str, errors: Errors, allowed: _Allowed) -> None:
     versions: list[str] = webhook.get("admissionReviewVersions") or []
     supported = ", ".join(_VERSIONS)
     if not versions:
@@ -176,7 +177,7 @@ def _check_versions(webhook: Obj, path: str, errors: Errors, allowed: _Allowed) 
         errors.append(invalid(path, versions, f"must include at least one of {supported}"))
 
 
-def _allowed_before(webhooks: list[Obj]) -> _Allowed:
+def _allowed_before(webhooks: list[Object]) -> _Allowed:
     names = [each.get("name", "") for each in webhooks]
     reviews = [each.get("admissionReviewVersions") or () for each in webhooks]
     return _Allowed(
@@ -189,15 +190,15 @@ def _allowed_before(webhooks: list[Obj]) -> _Allowed:
     )
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     return list(excluded_warnings(obj.get("webhooks") or ()))
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return [*reserved_name_warnings(new), *_warnings(new, context)]
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     created = metadata.get("creationTimestamp")
     return [metadata["name"], len(obj.get("webhooks") or ()), age(created, now)]

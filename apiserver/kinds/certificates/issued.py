@@ -14,13 +14,13 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import pem
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.text.string_formats import has_format
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.schema.scalars import decode_base64
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.component.certs.ca_bundles import CERTIFICATE
 from kvstack.component.certs.x509_requests import (
     is_same_key,
@@ -41,7 +41,7 @@ _TIMES: Final = (
 )
 
 
-def issued_errors(new: Obj, old: Obj, now: str) -> list[FieldError]:
+def issued_errors(new: Object, old: Object, now: str) -> list[FieldError]:
     """Return the errors of an issued certificate and its fields."""
     status = new["status"]
     text: str = status.get("certificateChain", "")
@@ -97,7 +97,7 @@ def _name_errors(leaf: x509.Certificate) -> Errors:
     return errors
 
 
-def _requested_key(spec: Obj) -> PublicKeyTypes | FieldError:
+def _requested_key(spec: Object) -> PublicKeyTypes | FieldError:
     stub = decode_base64(spec.get("stubPKCS10Request") or "")
     if stub:
         request = read_request(stub)
@@ -112,7 +112,7 @@ def _requested_key(spec: Obj) -> PublicKeyTypes | FieldError:
     return key
 
 
-def _time_error(new: Obj, leaf: x509.Certificate, now: int) -> FieldError | None:
+def _time_error(new: Object, leaf: x509.Certificate, now: int) -> FieldError | None:
     """Return the first error about the times of a certificate."""
     status = new["status"]
     texts = {name: status[name] for name, _ in _TIMES}

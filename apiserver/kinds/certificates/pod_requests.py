@@ -13,6 +13,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import ANNOTATIONS_BYTES_MAX
 from kvstack.apimachinery.objects.names import IMMUTABLE, name_is_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import JsonText, quote
@@ -29,7 +30,7 @@ from kvstack.apiserver.kinds.status_metadata import (
     keep_all_but_status,
     keep_status,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 from kvstack.component.certs.x509_requests import (
     BadKeyError,
     check_key,
@@ -62,14 +63,14 @@ _KEY: Final = "spec.pkixPublicKey"
 _PROOF: Final = "spec.proofOfPossession"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     obj.setdefault("status", {})
     if spec.get("maxExpirationSeconds") is None:
         spec["maxExpirationSeconds"] = _DEFAULT_SECONDS
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: Errors = []
     spec = obj["spec"]
     signer = spec.get("signerName", "")
@@ -104,7 +105,7 @@ def _check_uid(uid: str, path: str, errors: Errors) -> None:
         errors.append(too_long(path, _UID_MAX))
 
 
-def _key_errors(spec: Obj) -> list[FieldError]:
+def _key_errors(spec: Object) -> list[FieldError]:
     request, key, proof = (
         decode_base64(spec.get(name) or "")
         for name in ("stubPKCS10Request", "pkixPublicKey", "proofOfPossession")
@@ -133,7 +134,7 @@ def _stub_errors(data: bytes) -> list[FieldError]:
     return []
 
 
-def _proof_errors(spec: Obj, data: bytes, proof: bytes) -> list[FieldError]:
+def _proof_errors(spec: Object, data: bytes, proof: bytes) -> list[FieldError]:
     for path, value in ((_KEY, data), (_PROOF, proof)):
         if len(value) > _BYTES_MAX:
             return [too_long(path, _BYTES_MAX)]
@@ -149,13 +150,13 @@ def _proof_errors(spec: Obj, data: bytes, proof: bytes) -> list[FieldError]:
     return []
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     if same(new["spec"], old["spec"], _SPEC):
         return []
     return [invalid("spec", internal_value(new["spec"], _SPEC), IMMUTABLE)]
 
 
-def _validate_status(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, context: Context) -> list[FieldError]:
     status = new["status"]
     conditions = status.get("conditions") or []
     errors = _condition_errors(conditions)
@@ -169,7 +170,7 @@ def _validate_status(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return [forbidden("spec.signerName", detail)]
 
 
-def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
+def _condition_errors(conditions: list[Object]) -> list[FieldError]:
     errors: Errors = []
     known_count = 0
     for position, condition in enumerate(conditions):
@@ -188,7 +189,7 @@ def _condition_errors(conditions: list[Obj]) -> list[FieldError]:
     return errors
 
 
-def _change_errors(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _change_errors(new: Object, old: Object, context: Context) -> list[FieldError]:
     """Return the errors of a change of the state."""
     status, before = new["status"], old["status"]
     state = _state(new)
@@ -209,7 +210,7 @@ def _change_errors(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return [] if same(status, expected, _STATUS) else [invalid("status", OMITTED, detail)]
 
 
-def _state(obj: Obj) -> str:
+def _state(obj: Object) -> str:
     """Return the state of a request, empty: pending."""
     for condition in (obj.get("status") or {}).get("conditions") or ():
         kind: str = condition.get("type", "")
@@ -218,7 +219,7 @@ def _state(obj: Obj) -> str:
     return ""
 
 
-def _may_sign(obj: Obj, context: Context) -> bool:
+def _may_sign(obj: Object, context: Context) -> bool:
     signer: str = obj["spec"].get("signerName", "")
     names = (signer, f"{signer.partition('/')[0]}/*")
     return any(
@@ -229,12 +230,12 @@ def _may_sign(obj: Obj, context: Context) -> bool:
     )
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     names = ("signerName", "podName", "nodeName")
     return {f"spec.{name}": obj["spec"].get(name, "") for name in names}
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
+def _cells(obj: Object, _now: float) -> list[Any]:
     spec = obj["spec"]
     names = ("podName", "serviceAccountName", "nodeName", "signerName")
     return [

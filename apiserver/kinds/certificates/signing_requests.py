@@ -20,16 +20,18 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text import pem
 from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age, human_duration
 from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apimachinery.schema.scalars import decode_base64
+from kvstack.apimachinery.well_known import LEGACY_SIGNER
 from kvstack.apiserver.kinds.internal_values import internal_diff
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.signer_names import check_signer_name
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Strategy
 from kvstack.component.certs.ca_bundles import CERTIFICATE, is_certificate
 from kvstack.component.certs.x509_requests import request_problem
 
@@ -41,7 +43,6 @@ USAGES: Final = enum_values("io.k8s.api.certificates.v1.CertificateSigningReques
 _CONDITION: Final = "io.k8s.api.certificates.v1.CertificateSigningRequestCondition"
 _CONDITIONS: Final = "status.conditions"
 _CERTIFICATE: Final = "status.certificate"
-_LEGACY_SIGNER: Final = "kubernetes.io/legacy-unknown"
 _SECONDS_MIN: Final = 600
 _FINAL: Final = (APPROVED, DENIED, FAILED)
 """Conditions that are true or absent, and permanent."""
@@ -63,12 +64,12 @@ class _Allowed(NamedTuple):
     repeated_usages: bool = False
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("spec", {})
     obj.setdefault("status", {})
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     spec = obj["spec"]
     for name in _SET_BY_SERVER:
         spec.pop(name, None)
@@ -83,18 +84,18 @@ def _prepare_create(obj: Obj, context: Context) -> None:
     obj["status"] = {}
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["spec"], new["status"] = old["spec"], old["status"]
 
 
-def _prepare_approval(new: Obj, old: Obj, context: Context) -> None:
+def _prepare_approval(new: Object, old: Object, context: Context) -> None:
     conditions = _with_times(new, old, context.now)
     new["spec"] = old["spec"]
     new["status"] = {**old["status"]}
     _set_conditions(new["status"], conditions)
 
 
-def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
+def _prepare_status(new: Object, old: Object, context: Context) -> None:
     new["spec"] = old["spec"]
     for kind in (APPROVED, DENIED):
         kept, given = _of_type(old, kind), _of_type(new, kind)
@@ -108,15 +109,15 @@ def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
     _set_conditions(new["status"], _with_times(new, old, context.now))
 
 
-def _set_conditions(status: Obj, conditions: list[Obj]) -> None:
+def _set_conditions(status: Object, conditions: list[Object]) -> None:
     if conditions:
         status["conditions"] = conditions
     else:
         status.pop("conditions", None)
 
 
-def _with_times(new: Obj, old: Obj, now: str) -> list[Obj]:
-    conditions: list[Obj] = []
+def _with_times(new: Object, old: Object, now: str) -> list[Object]:
+    conditions: list[Object] = []
     for condition in _conditions(new):
         changed = {**condition, "lastUpdateTime": condition.get("lastUpdateTime") or now}
         if not condition.get("lastTransitionTime"):
@@ -125,7 +126,7 @@ def _with_times(new: Obj, old: Obj, now: str) -> list[Obj]:
     return conditions
 
 
-def _transition_time(condition: Obj, old: Obj) -> str | None:
+def _transition_time(condition: Object, old: Object) -> str | None:
     """Return the transition time of a condition that did not change; None: it changed."""
     for before in _of_type(old, condition.get("type", "")):
         time: str | None = before.get("lastTransitionTime")
@@ -134,15 +135,15 @@ def _transition_time(condition: Obj, old: Obj) -> str | None:
     return None
 
 
-def _conditions(obj: Obj) -> list[Obj]:
+def _conditions(obj: Object) -> list[Object]:
     return (obj.get("status") or {}).get("conditions") or []
 
 
-def _of_type(obj: Obj, kind: str) -> list[Obj]:
+def _of_type(obj: Object, kind: str) -> list[Object]:
     return [each for each in _conditions(obj) if each.get("type", "") == kind]
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors = _request_errors(obj, _Allowed())
     # Any path segment is a valid name; it is checked last.
     return errors or [
@@ -153,7 +154,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     ]
 
 
-def _request_errors(obj: Obj, allowed: _Allowed) -> list[FieldError]:
+def _request_errors(obj: Object, allowed: _Allowed) -> list[FieldError]:
     errors: Errors = []
     spec = obj["spec"]
     problem = request_problem(decode_base64(spec.get("request") or ""))
@@ -163,7 +164,7 @@ def _request_errors(obj: Obj, allowed: _Allowed) -> list[FieldError]:
         errors.append(invalid("spec.request", shown, problem))
     _check_usages(spec.get("usages") or [], allowed, errors)
     path, signer = "spec.signerName", spec.get("signerName", "")
-    if signer != _LEGACY_SIGNER:
+    if signer != LEGACY_SIGNER:
         check_signer_name(errors, path, signer)
     elif not allowed.legacy_signer:
         detail = "the legacy signerName is not allowed via this API version"
@@ -200,7 +201,7 @@ def _check_usages(usages: list[str], allowed: _Allowed, errors: Errors) -> None:
         )
 
 
-def _check_conditions(conditions: list[Obj], allowed: _Allowed, errors: Errors) -> None:
+def _check_conditions(conditions: list[Object], allowed: _Allowed, errors: Errors) -> None:
     seen: set[str] = set()
     for position, condition in enumerate(conditions):
         path = index(_CONDITIONS, position)
@@ -222,7 +223,7 @@ def _check_conditions(conditions: list[Obj], allowed: _Allowed, errors: Errors) 
         errors.append(invalid(_CONDITIONS, f"{{{', '.join(names)}}}", detail))
 
 
-def _certificate(obj: Obj) -> bytes:
+def _certificate(obj: Object) -> bytes:
     return decode_base64((obj.get("status") or {}).get("certificate") or "")
 
 
@@ -243,13 +244,13 @@ def _certificate_problem(data: bytes) -> str:
     return "" if blocks else "must contain at least one CERTIFICATE PEM block"
 
 
-def _allowed(new: Obj, old: Obj) -> _Allowed:
+def _allowed(new: Object, old: Object) -> _Allowed:
     kinds = [each.get("type", "") for each in _conditions(old)]
     usages = old["spec"].get("usages") or []
     certificate = _certificate(old)
     return _Allowed(
         both_decisions=APPROVED in kinds and DENIED in kinds,
-        legacy_signer=old["spec"].get("signerName") == _LEGACY_SIGNER,
+        legacy_signer=old["spec"].get("signerName") == LEGACY_SIGNER,
         repeated_conditions=len(set(kinds)) < len(kinds),
         empty_conditions="" in kinds,
         any_certificate=_certificate(new) == certificate or _certificate_problem(certificate) != "",
@@ -258,7 +259,7 @@ def _allowed(new: Obj, old: Obj) -> _Allowed:
     )
 
 
-def _update_errors(new: Obj, old: Obj, allowed: _Allowed) -> list[FieldError]:
+def _update_errors(new: Object, old: Object, allowed: _Allowed) -> list[FieldError]:
     errors = _request_errors(new, allowed)
     for kind in _FINAL:
         if len(_of_type(new, kind)) < len(_of_type(old, kind)):
@@ -275,7 +276,7 @@ def _update_errors(new: Obj, old: Obj, allowed: _Allowed) -> list[FieldError]:
     return errors
 
 
-def _check_same_approval(new: Obj, old: Obj, errors: Errors) -> None:
+def _check_same_approval(new: Object, old: Object, errors: Errors) -> None:
     for kind in (APPROVED, DENIED):
         before, after = _of_type(old, kind), _of_type(new, kind)
         if len(after) > len(before):
@@ -289,10 +290,10 @@ def _check_same_approval(new: Obj, old: Obj, errors: Errors) -> None:
 
 def _validate_update(
     *, approval: bool = False, certificate: bool = False
-) -> Callable[[Obj, Obj, Context], list[FieldError]]:
+) -> Callable[[Object, Object, Context], list[FieldError]]:
     """Return the update check of an endpoint that may change some parts."""
 
-    def validate(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+    def validate(new: Object, old: Object, _context: Context) -> list[FieldError]:
         allowed = _allowed(new, old)._replace(approval=approval, certificate=certificate)
         return _update_errors(new, old, allowed)
 
@@ -303,11 +304,11 @@ def _any_name(_name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001  # a C
     return []
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     return {"spec.signerName": obj["spec"].get("signerName", "")}
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
     seconds = spec.get("expirationSeconds")
     return [
@@ -320,7 +321,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _state(obj: Obj) -> str:
+def _state(obj: Object) -> str:
     kinds = {each.get("type") for each in _conditions(obj)}
     decision = DENIED if DENIED in kinds else APPROVED if APPROVED in kinds else "Pending"
     failed = f",{FAILED}" if FAILED in kinds else ""

@@ -6,13 +6,14 @@ from cryptography import x509
 
 from kvstack.apimachinery.objects.field_checks import immutable
 from kvstack.apimachinery.objects.field_errors import FieldError, child, invalid, too_long
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import pem
 from kvstack.apimachinery.objects.text.go_text import go_plain
 from kvstack.apiserver.kinds.signer_names import (
     check_signer_name,
     check_trust_bundle_name,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 from kvstack.component.certs.ca_bundles import CERTIFICATE
 from kvstack.component.certs.x509_requests import read_certificate
 
@@ -22,15 +23,15 @@ _SIGNER: Final = "spec.signerName"
 _NO_VALUE: Final = "<value omitted>"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("spec", {})
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _named_errors(obj) + _bundle_errors(obj["spec"].get("trustBundle", ""))
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors = _named_errors(new)
     spec, before = new["spec"], old["spec"]
     if spec.get("trustBundle", "") != before.get("trustBundle", ""):
@@ -38,7 +39,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors + immutable(_SIGNER, spec.get("signerName", ""), before.get("signerName", ""))
 
 
-def _named_errors(obj: Obj) -> list[FieldError]:
+def _named_errors(obj: Object) -> list[FieldError]:
     """Return the errors of the names of the bundle and its signer."""
     metadata, signer = obj["metadata"], obj["spec"].get("signerName", "")
     errors = [
@@ -97,11 +98,11 @@ def _any_name(_name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001  # a C
     return []
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     return {_SIGNER: obj["spec"].get("signerName", "")}
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
+def _cells(obj: Object, _now: float) -> list[Any]:
     return [obj["metadata"]["name"], obj["spec"].get("signerName") or "<none>"]
 
 

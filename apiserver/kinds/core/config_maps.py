@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key, too_long
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import length
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.core.keyed_data import (
@@ -12,14 +13,14 @@ from kvstack.apiserver.kinds.core.keyed_data import (
     decoded_length,
     fill_bytes,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     fill_bytes(obj.get("binaryData"))
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     texts: dict[str, str] = obj.get("data") or {}
     blobs: dict[str, str] = obj.get("binaryData") or {}
@@ -36,11 +37,11 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     return check_sealed(new, old, "data", "binaryData") + _validate(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     count = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
     return [obj["metadata"]["name"], count, age(obj["metadata"].get("creationTimestamp"), now)]
 

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.addresses import ip_warnings, validate_legacy_ip
 from kvstack.apimachinery.objects.field_errors import FieldError, child, index, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_dns_label,
     check_dns_subdomain,
@@ -13,6 +14,7 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import ENDPOINTS_MANAGED_BY_LABEL
 from kvstack.apiserver.kinds.cells import first_of
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.rules import (
@@ -23,32 +25,31 @@ from kvstack.apiserver.kinds.rules import (
     formatted,
     needs_one_of,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-MANAGED_BY: Final = "endpoints.kubernetes.io/managed-by"
 CONTROLLER: Final = "endpoint-controller"
 PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.EndpointPort", "protocol")
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     for subset in obj.get("subsets") or ():
         for port in subset.get("ports") or ():
             port.setdefault("protocol", "TCP")
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_subsets(obj, "", errors)
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
     # What older versions admitted may stay.
     return [] if errors and new.get("subsets") == old.get("subsets") else errors
 
 
-def _check_subset(subset: Obj, path: str, errors: Errors) -> None:
+def _check_subset(subset: Object, path: str, errors: Errors) -> None:
     if not subset.get("addresses") and not subset.get("notReadyAddresses"):
         errors.append(required(path, "must specify `addresses` or `notReadyAddresses`"))
     _check_addresses(subset, path, errors)
@@ -57,20 +58,20 @@ def _check_subset(subset: Obj, path: str, errors: Errors) -> None:
         _check_port(port, index(child(path, "ports"), position), errors, len(ports) > 1)
 
 
-def _check_address(address: Obj, path: str, errors: Errors) -> None:
+def _check_address(address: Object, path: str, errors: Errors) -> None:
     ip = address.get("ip", "")
     errors.extend(validate_legacy_ip(child(path, "ip"), ip))
     _check_names(address, path, errors)
     check_endpoint_address(errors, child(path, "ip"), ip)
 
 
-def _check_node_name(address: Obj, path: str, errors: Errors) -> None:
+def _check_node_name(address: Object, path: str, errors: Errors) -> None:
     name = address.get("nodeName")
     if name is not None:
         add_invalid(errors, child(path, "nodeName"), name, check_dns_subdomain(name))
 
 
-def _check_port(port: Obj, path: str, errors: Errors, needs_name: bool) -> None:  # noqa: FBT001
+def _check_port(port: Object, path: str, errors: Errors, needs_name: bool) -> None:  # noqa: FBT001
     name = port.get("name", "")
     if name:
         add_invalid(errors, child(path, "name"), name, check_dns_label(name))
@@ -92,8 +93,8 @@ _check_addresses: Final = all_of(
 _check_subsets: Final = each("subsets", _check_subset)
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
-    if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) == CONTROLLER:
+def _warnings(obj: Object, _context: Context) -> list[str]:
+    if (obj["metadata"].get("labels") or {}).get(ENDPOINTS_MANAGED_BY_LABEL) == CONTROLLER:
         return []
     warnings: list[str] = []
     for position, subset in enumerate(obj.get("subsets") or ()):
@@ -105,17 +106,17 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     shown = first_of(3, _address_texts(obj)) if obj.get("subsets") else "<none>"
     return [metadata["name"], shown, age(metadata.get("creationTimestamp"), now)]
 
 
-def _address_texts(obj: Obj) -> Iterator[str]:
+def _address_texts(obj: Object) -> Iterator[str]:
     """Yield each ready address with each port, or alone if there are no ports."""
     for subset in obj.get("subsets") or ():
         addresses = [each["ip"] for each in subset.get("addresses") or ()]

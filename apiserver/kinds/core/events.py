@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     check_dns_subdomain,
@@ -25,7 +26,13 @@ from kvstack.apimachinery.objects.names import (
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Conversion, Deletion, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import (
+    Context,
+    Conversion,
+    Deletion,
+    Peculiarities,
+    Strategy,
+)
 
 _NEWER: Final = "events.k8s.io/v1"
 _TYPES: Final = frozenset({"Normal", "Warning"})
@@ -50,23 +57,23 @@ _RENAMED: Final = {
 """Fields of v1 by their names in events.k8s.io/v1."""
 
 
-def to_newer(event: Obj) -> Obj:
+def to_newer(event: Object) -> Object:
     """Return a stored event in events.k8s.io/v1."""
     return _rename(event, _NEWER, _RENAMED)
 
 
-def from_newer(event: Obj) -> Obj:
+def from_newer(event: Object) -> Object:
     """Return an event of events.k8s.io/v1 in its stored form."""
     return _rename(event, "v1", {new: old for old, new in _RENAMED.items()})
 
 
-def _rename(event: Obj, version: str, names: dict[str, str]) -> Obj:
+def _rename(event: Object, version: str, names: dict[str, str]) -> Object:
     renamed = {names.get(name, name): value for name, value in event.items()}
     renamed["apiVersion"] = version
     return renamed
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     errors = _old_errors(obj, context)
     if context.api_version != _NEWER:
         return errors
@@ -85,7 +92,7 @@ def _validate(obj: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _old_errors(new, context)
     if context.api_version != _NEWER:
         return errors
@@ -99,7 +106,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _old_errors(obj: Obj, context: Context) -> list[FieldError]:
+def _old_errors(obj: Object, context: Context) -> list[FieldError]:
     """Return the errors of both versions."""
     errors: list[FieldError] = []
     namespace = obj["metadata"].get("namespace", "")
@@ -116,7 +123,7 @@ def _old_errors(obj: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_texts(errors: list[FieldError], obj: Obj, context: Context) -> None:
+def _check_texts(errors: list[FieldError], obj: Object, context: Context) -> None:
     controller = obj.get("reportingComponent", "")
     path = "reportingController" if context.api_version == _NEWER else "reportingComponent"
     if not controller:
@@ -130,7 +137,7 @@ def _check_texts(errors: list[FieldError], obj: Obj, context: Context) -> None:
             errors.append(invalid(name, "", f"can have at most {maximum} characters"))
 
 
-def _series_errors(obj: Obj) -> list[FieldError]:
+def _series_errors(obj: Object) -> list[FieldError]:
     series = obj.get("series")
     if series is None:
         return []
@@ -153,15 +160,15 @@ _REFERENCE: Final = (
 )
 
 
-def _shown_reference(value: Obj | None) -> object:
+def _shown_reference(value: Object | None) -> object:
     return {shown: (value or {}).get(name, "") for shown, name in _REFERENCE}
 
 
-def _shown_related(value: Obj | None) -> object:
+def _shown_related(value: Object | None) -> object:
     return None if value is None else _shown_reference(value)
 
 
-def _shown_source(value: Obj | None) -> object:
+def _shown_source(value: Object | None) -> object:
     return {"Component": (value or {}).get("component", ""), "Host": (value or {}).get("host", "")}
 
 
@@ -195,7 +202,7 @@ _FIXED: Final = (
 """Immutable fields of the newer API: the field, its path in errors, how its value prints."""
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     about = obj.get("involvedObject") or {}
     controller = obj.get("reportingComponent", "")
     fields = {f"involvedObject.{name}": about.get(name, "") for _, name in _REFERENCE}
@@ -207,7 +214,7 @@ def _selectable(obj: Obj) -> dict[str, str]:
     }
 
 
-def _selectable_newer(obj: Obj) -> dict[str, str]:
+def _selectable_newer(obj: Object) -> dict[str, str]:
     fields = _selectable(obj)
     newer = {f"regarding.{name}": fields[f"involvedObject.{name}"] for _, name in _REFERENCE}
     return newer | {
@@ -217,7 +224,7 @@ def _selectable_newer(obj: Obj) -> dict[str, str]:
     }
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     first = age(obj.get("firstTimestamp") or obj.get("eventTime"), now)
     last = age(obj["lastTimestamp"], now) if obj.get("lastTimestamp") else first
     count = obj.get("count") or 1
@@ -248,7 +255,7 @@ EVENTS: Final = Strategy(
     validate=_validate,
     validate_update=_validate_update,
     check_name=name_is_path_segment,
-    checks_metadata_last=True,
+    peculiarities=Peculiarities(checks_metadata_last=True),
     allows_create_on_update=True,
     deletion=Deletion(sets_finalizers=False),
     selectable=_selectable,

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, key
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_config_key
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
 
 DATA_BYTES_MAX: Final = 1024 * 1024
 
@@ -28,7 +28,7 @@ def fill_bytes(blobs: dict[str, str | None] | None) -> None:
         blobs.update({name: "" for name, value in blobs.items() if value is None})
 
 
-def check_sealed(new: Obj, old: Obj, *names: str) -> list[FieldError]:
+def check_sealed(new: Object, old: Object, *names: str) -> list[FieldError]:
     """Return the errors of changing an immutable object's data, or making it mutable."""
     if not old.get("immutable"):
         return []

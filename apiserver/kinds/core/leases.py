@@ -3,31 +3,32 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, invalid, not_supported
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NEGATIVE, check_label_key
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 _GATED: Final = ("strategy", "preferredHolder")
 _STRATEGIES: Final = ("OldestEmulationVersion",)
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
-    spec: Obj = obj.get("spec", {})
+def _prepare_create(obj: Object, _context: Context) -> None:
+    spec: Object = obj.get("spec", {})
     for each in _GATED:
         spec.pop(each, None)
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
-    spec: Obj = new.get("spec", {})
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
+    spec: Object = new.get("spec", {})
     for each in _GATED:
         if each not in old.get("spec", {}):
             spec.pop(each, None)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
-    spec: Obj = obj.get("spec", {})
+    spec: Object = obj.get("spec", {})
     duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
     if duration is not None and duration <= 0:
         errors.append(invalid("spec.leaseDurationSeconds", duration, "must be greater than 0"))
@@ -51,11 +52,11 @@ def _strategy_errors(strategy: str) -> list[FieldError]:
     return [not_supported(path, JsonText(strategy), _STRATEGIES)]
 
 
-def _validate_update(new: Obj, _old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, _old: Object, context: Context) -> list[FieldError]:
     return _validate(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],

@@ -15,6 +15,7 @@ from kvstack.apimachinery.objects.field_errors import (
     key,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
@@ -25,7 +26,7 @@ from kvstack.apiserver.kinds.resource_names import (
     check_resource_name,
 )
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -57,7 +58,7 @@ _ORDERED: Final = (
 """The smaller quantity, the larger one, whose field the error names, whose value it shows, text."""
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     for item in obj.get("spec", {}).get("limits") or ():
         for each in _AMOUNTS:
             round_up_amounts(item.get(each))
@@ -65,7 +66,7 @@ def _default(obj: Obj) -> None:
             _default_container(item)
 
 
-def _default_container(item: Obj) -> None:
+def _default_container(item: Object) -> None:
     limits = (item.get("max") or {}) | (item.get("default") or {})
     requests = (item.get("min") or {}) | limits | (item.get("defaultRequest") or {})
     if limits:
@@ -74,13 +75,13 @@ def _default_container(item: Obj) -> None:
         item["defaultRequest"] = requests
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     metadata = obj["metadata"]
     if not metadata.get("name"):
         metadata["name"] = context.new_uid()
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     types: set[str] = set()
     for position, item in enumerate(obj.get("spec", {}).get("limits") or ()):
@@ -94,7 +95,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, _old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, _old: Object, context: Context) -> list[FieldError]:
     return _validate(new, context)
 
 
@@ -105,7 +106,7 @@ def _check_type(errors: Errors, path: str, kind: str) -> None:
     errors.extend(invalid(path, JsonText(kind), each) for each in messages)
 
 
-def _check_item(errors: Errors, path: str, item: Obj, kind: str) -> None:
+def _check_item(errors: Errors, path: str, item: Object, kind: str) -> None:
     check_name: Callable[[Errors, str, str], None] = (
         check_container_resource_name if kind in {POD, CONTAINER} else check_resource_name
     )
@@ -131,7 +132,7 @@ def _check_item(errors: Errors, path: str, item: Obj, kind: str) -> None:
         _check_overcommitted(errors, path, resource, of_resource)
 
 
-def _check_claim(errors: Errors, path: str, item: Obj) -> None:
+def _check_claim(errors: Errors, path: str, item: Object) -> None:
     if "storage" not in (item.get("min") or {}) and "storage" not in (item.get("max") or {}):
         detail = "either minimum or maximum storage value is required, but neither was provided"
         errors.append(required(child(path, "limits"), detail))
@@ -188,7 +189,7 @@ def _six_digits(value: float) -> str:
     return f"{value:f}"
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
+def _cells(obj: Object, _now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [metadata["name"], metadata.get("creationTimestamp")]
 

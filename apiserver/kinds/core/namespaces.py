@@ -8,15 +8,19 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid
 from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key, name_is_dns_label
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import (
+    FOREGROUND_FINALIZER,
+    NAMESPACE_NAME_LABEL,
+    ORPHAN_FINALIZER,
+)
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.status_metadata import keep_spec, keep_status
-from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy, with_status
 
-NAME_LABEL: Final = "kubernetes.io/metadata.name"
 KUBERNETES: Final = "kubernetes"
 ACTIVE: Final = "Active"
 NAMESPACE_RESOURCE: Final = GroupResource("", "namespaces")
@@ -25,20 +29,20 @@ TERMINATING: Final = "Terminating"
 _STANDARD_FINALIZERS: Final = frozenset({KUBERNETES, ORPHAN_FINALIZER, FOREGROUND_FINALIZER})
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     metadata = obj.setdefault("metadata", {})
     name = metadata.get("name")
     if name:
         labels = metadata.get("labels")
         if labels is None:
             labels = metadata["labels"] = {}
-        labels[NAME_LABEL] = name
+        labels[NAMESPACE_NAME_LABEL] = name
     status = obj.setdefault("status", {})
     if not status.get("phase"):
         status["phase"] = ACTIVE
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     # The name may have been generated after defaulting.
     _default(obj)
     obj["status"] = {"phase": ACTIVE}
@@ -48,7 +52,7 @@ def _prepare_create(obj: Obj, _context: Context) -> None:
         spec["finalizers"] = [*finalizers, KUBERNETES]
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old["status"]
     finalizers = old.get("spec", {}).get("finalizers")
     if finalizers:
@@ -57,18 +61,18 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         new.setdefault("spec", {}).pop("finalizers", None)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     for each in obj.get("spec", {}).get("finalizers") or ():
         _check_finalizer(errors, "spec.finalizers", each)
     return errors
 
 
-def _validate_update(new: Obj, _old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, _old: Object, context: Context) -> list[FieldError]:
     return _validate(new, context)
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     if new["metadata"].get("deletionTimestamp"):
         expected, state = TERMINATING, "not empty"
     else:
@@ -80,7 +84,7 @@ def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]
     return [invalid("status.Phase", JsonText(phase), detail)]
 
 
-def _validate_finalize(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_finalize(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     for position, each in enumerate(new.get("spec", {}).get("finalizers") or ()):
         _check_finalizer(errors, index("spec.finalizers", position), each)
@@ -97,11 +101,11 @@ def _check_finalizer(errors: Errors, path: str, name: str) -> None:
         )
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     return {"status.phase": obj["status"].get("phase", "")}
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],

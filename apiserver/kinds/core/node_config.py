@@ -3,22 +3,22 @@
 from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import child, forbidden, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_config_key,
     check_dns_label,
     check_dns_subdomain,
 )
 from kvstack.apiserver.kinds.rules import Errors, all_of, inside, needs, needs_formatted
-from kvstack.apiserver.kinds.strategy import Obj
 
 
-def check_config_source(errors: Errors, path: str, source: Obj) -> None:
+def check_config_source(errors: Errors, path: str, source: Object) -> None:
     """Check `spec.configSource`."""
     _in_spec(source, path, errors)
     _check_given(source, path, errors)
 
 
-def check_config_status(errors: Errors, path: str, status: Obj) -> None:
+def check_config_status(errors: Errors, path: str, status: Object) -> None:
     """Check `status.config`."""
     for each in ("assigned", "active", "lastKnownGood"):
         source = status.get(each)
@@ -27,7 +27,7 @@ def check_config_status(errors: Errors, path: str, status: Obj) -> None:
             _check_given(source, child(path, each), errors)
 
 
-def _check_unset(source: Obj, path: str, errors: Errors) -> None:
+def _check_unset(source: Object, path: str, errors: Errors) -> None:
     errors.extend(
         forbidden(child(path, each), f"{each} must not be set in spec")
         for each in ("uid", "resourceVersion")
@@ -35,7 +35,7 @@ def _check_unset(source: Obj, path: str, errors: Errors) -> None:
     )
 
 
-def _check_given(source: Obj, path: str, errors: Errors) -> None:
+def _check_given(source: Object, path: str, errors: Errors) -> None:
     if source.get("configMap") is None:
         detail = "exactly one reference subfield must be non-nil"
         errors.append(invalid(path, {"ConfigMap": None}, detail))

@@ -6,6 +6,8 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.addresses import cidr_warnings, parse_cidr, validate_legacy_cidr
+from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.core.node_status import READY
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -17,6 +19,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     DNS_SUBDOMAIN_MAX,
     check_label_key,
@@ -27,18 +30,18 @@ from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.core.node_config import check_config_source, check_config_status
+from kvstack.apiserver.kinds.pods.scheduling import TAINT_EFFECTS
 from kvstack.apiserver.kinds.resource_names import check_amount
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_positive
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
-TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 ROLE_PREFIX: Final = "node-role.kubernetes.io/"
 ROLE_LABEL: Final = "kubernetes.io/role"
 
 _FIXED_CIDR: Final = 'node updates may not change podCIDR except from "" to valid'
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     _join_pod_cidrs(obj.get("spec") or {})
     status = obj.get("status")
     if not status:
@@ -51,7 +54,7 @@ def _default(obj: Obj) -> None:
         status["allocatable"] = dict(capacity)
 
 
-def _join_pod_cidrs(spec: Obj) -> None:
+def _join_pod_cidrs(spec: Object) -> None:
     """Fill podCIDR and podCIDRs from each other; podCIDR wins."""
     single, several = spec.get("podCIDR"), spec.get("podCIDRs")
     if single and (not several or several[0] != single):
@@ -60,30 +63,30 @@ def _join_pod_cidrs(spec: Obj) -> None:
         spec["podCIDR"] = several[0]
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     _drop_gated(obj, {})
     obj.get("status", {}).pop("config", None)
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old["status"]
     _drop_gated(new, old)
 
 
-def _drop_gated(new: Obj, old: Obj) -> None:
-    spec: Obj = new.get("spec", {})
+def _drop_gated(new: Object, old: Object) -> None:
+    spec: Object = new.get("spec", {})
     for each in ("configSource", "podPreemptionPolicy"):
         if each not in old.get("spec", {}):
             spec.pop(each, None)
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
     if "config" not in old["status"]:
         new["status"].pop("config", None)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     spec, status = obj.get("spec", {}), obj.get("status", {})
     _check_taints(errors, spec)
@@ -96,11 +99,11 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     return _validate(new, context) + _validate_status(new, old, context)
 
 
-def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     spec, old_spec, status = new.get("spec", {}), old.get("spec", {}), new.get("status", {})
     _check_resources(errors, status)
@@ -118,7 +121,7 @@ def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_taints(errors: Errors, spec: Obj) -> None:
+def _check_taints(errors: Errors, spec: Object) -> None:
     seen: set[tuple[str, str]] = set()
     for position, taint in enumerate(spec.get("taints") or ()):
         path = index("metadata.taints", position)
@@ -140,7 +143,7 @@ def _check_taints(errors: Errors, spec: Obj) -> None:
         seen.add((effect, key))
 
 
-def _internal_taint(taint: Obj) -> Obj:
+def _internal_taint(taint: Object) -> Object:
     """Return the taint with the names of Go's fields, as in errors."""
     return {
         "Key": taint.get("key", ""),
@@ -150,13 +153,13 @@ def _internal_taint(taint: Obj) -> Obj:
     }
 
 
-def _check_resources(errors: Errors, status: Obj) -> None:
+def _check_resources(errors: Errors, status: Object) -> None:
     for each in ("capacity", "allocatable"):
         for name, amount in (status.get(each) or {}).items():
             check_amount(errors, child("status", each, name), name, amount)
 
 
-def _check_features(errors: Errors, status: Obj) -> None:
+def _check_features(errors: Errors, status: Object) -> None:
     before = None
     for position, name in enumerate(status.get("declaredFeatures") or ()):
         path = index("status.declaredFeatures", position)
@@ -205,7 +208,7 @@ def _check_pod_cidrs(errors: Errors, cidrs: list[str]) -> None:
         errors.append(invalid(path, cidrs, detail))
 
 
-def _check_addresses(errors: Errors, status: Obj) -> None:
+def _check_addresses(errors: Errors, status: Object) -> None:
     seen: set[tuple[str, str]] = set()
     for position, each in enumerate(status.get("addresses") or ()):
         address = (each.get("type", ""), each.get("address", ""))
@@ -215,7 +218,7 @@ def _check_addresses(errors: Errors, status: Obj) -> None:
         seen.add(address)
 
 
-def _check_fixed(errors: Errors, spec: Obj, old_spec: Obj) -> None:
+def _check_fixed(errors: Errors, spec: Object, old_spec: Object) -> None:
     cidrs, old_cidrs = spec.get("podCIDRs") or [], old_spec.get("podCIDRs") or []
     if old_cidrs and len(cidrs) != len(old_cidrs):
         errors.append(forbidden("spec.podCIDRs", _FIXED_CIDR))
@@ -231,7 +234,7 @@ def _check_fixed(errors: Errors, spec: Obj, old_spec: Obj) -> None:
         errors.append(invalid("spec.providerID", None, f"field cannot be {done} once set"))
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     warnings: list[str] = []
     spec = obj.get("spec", {})
     if "configSource" in spec:
@@ -243,16 +246,16 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     is_closed = obj.get("spec", {}).get("unschedulable", False)
     return {"spec.unschedulable": "true" if is_closed else "false"}
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, status = obj["metadata"], obj.get("status", {})
     info = status.get("nodeInfo") or {}
     kernel = info.get("kernelVersion") or "<unknown>"
@@ -271,13 +274,12 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _state(obj: Obj) -> str:
-    states = [
-        "Ready" if each.get("status") == "True" else "NotReady"
-        for each in obj.get("status", {}).get("conditions") or ()
-        if each.get("type") == "Ready"
-    ]
-    state = states[-1] if states else "Unknown"
+def _state(obj: Object) -> str:
+    # Of several the last one counts, as upstream.
+    ready = find(reversed(obj.get("status", {}).get("conditions") or ()), READY)
+    state = "Unknown"
+    if ready is not None:
+        state = READY if ready.get("status") == "True" else "NotReady"
     is_closed = obj.get("spec", {}).get("unschedulable", False)
     return f"{state},SchedulingDisabled" if is_closed else state
 
@@ -288,7 +290,7 @@ def _roles(labels: dict[str, str]) -> list[str]:
     return sorted(each for each in roles if each)
 
 
-def _address(status: Obj, kind: str) -> str:
+def _address(status: Object, kind: str) -> str:
     for each in status.get("addresses") or ():
         if each.get("type") == kind:
             address: str = each.get("address", "")

@@ -3,11 +3,13 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.rules import wrong_choice
-from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy
 
 SYSTEM_PREFIX: Final = "system-"
 USER_VALUE_MAX: Final = 1_000_000_000
@@ -17,18 +19,20 @@ SYSTEM_CLASSES: Final = {
 }
 """The system's classes, none of which is the default."""
 
-PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+PREEMPTION_POLICIES: Final = enum_in_order(
+    "io.k8s.api.scheduling.v1.PriorityClass", "preemptionPolicy", "PreemptLowerPriority", "Never"
+)
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("preemptionPolicy", PREEMPTION_POLICIES[0])
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["metadata"]["generation"] = 1
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     name, value = obj["metadata"].get("name", ""), obj.get("value", 0)
     if name.startswith(SYSTEM_PREFIX):
@@ -57,7 +61,7 @@ def _system_problem(name: str, value: int, *, is_default: bool) -> str:
     return f"globalDefault of {name} PriorityClass must be false" if is_default else ""
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     if new.get("value", 0) != old.get("value", 0):
         errors.append(forbidden("value", "may not be changed in an update."))
@@ -73,7 +77,7 @@ def _keeps(name: str) -> str:
     return "this is a system priority class and cannot be deleted" if is_system else ""
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],

@@ -10,6 +10,7 @@ from kvstack.apimachinery.objects.field_errors import (
     key,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.quantity import ZERO, parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
@@ -22,7 +23,7 @@ from kvstack.apiserver.kinds.resource_names import (
 )
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.status_metadata import begin_without_status, keep_spec, keep_status
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 _POD_OBJECTS: Final = frozenset({"pods"})
 _POD_RESOURCES: Final = _POD_OBJECTS | {
@@ -50,7 +51,7 @@ _OPPOSITES: Final = (
 _WARNED: Final = ("cpu", "memory", "storage", "ephemeral-storage")
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     round_up_amounts(obj.get("spec", {}).get("hard"))
     status = obj.get("status")
     if status:
@@ -58,16 +59,16 @@ def _default(obj: Obj) -> None:
         round_up_amounts(status.get("used"))
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
-    spec: Obj = obj.get("spec", {})
+    spec: Object = obj.get("spec", {})
     _check_amounts(errors, "spec.hard", spec.get("hard"))
     _check_scopes(errors, spec)
     _check_selector(errors, spec)
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
     scopes = new.get("spec", {}).get("scopes")
     if set(scopes or ()) != set(old.get("spec", {}).get("scopes") or ()):
@@ -75,7 +76,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     if not new["metadata"].get("resourceVersion"):
         errors.append(required("resourceVersion"))
@@ -91,7 +92,7 @@ def _check_amounts(errors: Errors, path: str, amounts: dict[str, str] | None) ->
         check_amount(errors, field, name, amount)
 
 
-def _check_scopes(errors: Errors, spec: Obj) -> None:
+def _check_scopes(errors: Errors, spec: Object) -> None:
     scopes: list[str] = spec.get("scopes") or []
     for scope in scopes:
         if scope not in _SCOPES:
@@ -101,12 +102,12 @@ def _check_scopes(errors: Errors, spec: Obj) -> None:
     _check_opposites(errors, scopes, scopes)
 
 
-def _check_selector(errors: Errors, spec: Obj) -> None:
+def _check_selector(errors: Errors, spec: Object) -> None:
     selector = spec.get("scopeSelector")
     if selector is None:
         return
     path = "spec.scopeSelector.matchExpressions"
-    expressions: list[Obj] = selector.get("matchExpressions") or []
+    expressions: list[Object] = selector.get("matchExpressions") or []
     for each in expressions:
         scope: str = each.get("scopeName", "")
         if scope not in _SCOPES:
@@ -120,7 +121,7 @@ def _check_selector(errors: Errors, spec: Obj) -> None:
     )
 
 
-def _check_expression(errors: Errors, path: str, expression: Obj, scope: str) -> None:
+def _check_expression(errors: Errors, path: str, expression: Object, scope: str) -> None:
     operator: str = expression.get("operator", "")
     values: list[str] = expression.get("values") or []
     if scope in _ONLY_EXISTS and operator != "Exists":
@@ -151,7 +152,7 @@ def _check_expression(errors: Errors, path: str, expression: Obj, scope: str) ->
         errors.append(invalid(child(path, "operator"), JsonText(operator), detail))
 
 
-def _unlimited(scope: str, spec: Obj) -> Iterable[str]:
+def _unlimited(scope: str, spec: Object) -> Iterable[str]:
     """Return the standard resources of the quota that the scope does not apply to."""
     limited = _SCOPES.get(scope)
     if limited is None:
@@ -167,7 +168,7 @@ def _check_opposites(errors: Errors, scopes: Iterable[str], shown: list[str] | N
             errors.append(invalid("spec.scopes", shown or None, "conflicting scopes"))
 
 
-def _internal_selector(expressions: list[Obj]) -> Obj:
+def _internal_selector(expressions: list[Object]) -> Object:
     """Return the selector with the names of Go's fields, as in errors."""
     return {
         "MatchExpressions": [
@@ -182,7 +183,7 @@ def _internal_selector(expressions: list[Obj]) -> Obj:
     }
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     hard: dict[str, str] = obj.get("spec", {}).get("hard") or {}
     warnings: list[str] = []
     for each in _WARNED:
@@ -197,7 +198,7 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     status = obj.get("status", {})
     used = status.get("used") or {}

@@ -9,6 +9,7 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_labels
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_label
 from kvstack.apimachinery.objects.times import age
@@ -20,17 +21,17 @@ from kvstack.apiserver.kinds.pods.scheduling import check_toleration_list
 from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 _TOLERATION: Final = "io.k8s.api.core.v1.Toleration"
 _IDENTITY: Final = ("key", "operator", "value", "effect")
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     round_up_amounts((obj.get("overhead") or {}).get("podFixed"))
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     overhead, scheduling = obj.get("overhead"), obj.get("scheduling")
     if overhead is not None:
@@ -44,13 +45,13 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors + _handler_errors(obj.get("handler", ""))
 
 
-def _check_overhead(errors: Errors, overhead: Obj) -> None:
+def _check_overhead(errors: Errors, overhead: Object) -> None:
     scope = SpecScope({}, "", errors=errors, tolerances=Tolerances(), is_pod=False)
     limits = {"limits": overhead.get("podFixed")}
     check_container_requirements(scope, limits, "overhead")
 
 
-def _check_tolerations(errors: Errors, tolerations: list[Obj]) -> None:
+def _check_tolerations(errors: Errors, tolerations: list[Object]) -> None:
     path = "scheduling.tolerations"
     check_toleration_list(errors, tolerations, path)
     seen: set[tuple[str, ...]] = set()
@@ -68,24 +69,24 @@ def _handler_errors(handler: str) -> list[FieldError]:
     return [invalid("handler", handler, each) for each in check_dns_label(handler)]
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
     if new.get("handler", "") != old.get("handler", ""):
         errors.append(invalid("handler", None, IMMUTABLE))
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     selector = (obj.get("scheduling") or {}).get("nodeSelector") or {}
     messages = map(deprecated_node_label, selector)
     return [f"scheduling.nodeSelector: {each}" for each in messages if each]
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],

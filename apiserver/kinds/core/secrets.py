@@ -5,11 +5,16 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key, required, too_long
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
 from kvstack.apimachinery.objects.text.json_text import parse, type_word
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import (
+    SERVICE_ACCOUNT_NAME_ANNOTATION,
+    SERVICE_ACCOUNT_TOKEN_TYPE,
+)
 from kvstack.apiserver.kinds.core.key_pairs import key_pair_problem
 from kvstack.apiserver.kinds.core.keyed_data import (
     DATA_BYTES_MAX,
@@ -20,14 +25,13 @@ from kvstack.apiserver.kinds.core.keyed_data import (
     fill_bytes,
 )
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 OPAQUE: Final = "Opaque"
 TLS: Final = "kubernetes.io/tls"
-SERVICE_ACCOUNT: Final = "kubernetes.io/service-account.name"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("type", OPAQUE)
     fill_bytes(obj.get("data"))
     texts: dict[str, str] | None = obj.pop("stringData", None)
@@ -38,12 +42,12 @@ def _default(obj: Obj) -> None:
         }
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     if not new.get("type") and old.get("type"):
         new["type"] = old["type"]
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     data: dict[str, str] = obj.get("data") or {}
     check_keys(errors, "data", data)
@@ -55,14 +59,14 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     if new.get("type", "") != old.get("type", ""):
         errors.append(invalid("type", JsonText(new.get("type", "")), IMMUTABLE))
     return errors + check_sealed(new, old, "data") + _validate(new, context)
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     if obj.get("type") != TLS:
         return []
     data = obj.get("data") or {}
@@ -70,11 +74,11 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return [problem] if problem else []
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],
@@ -84,20 +88,20 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     return {"type": obj.get("type", "")}
 
 
-_CheckType = Callable[[Obj, dict[str, str], Errors], None]
+_CheckType = Callable[[Object, dict[str, str], Errors], None]
 
 
-def _needs_account(obj: Obj, _data: dict[str, str], errors: Errors) -> None:
-    if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT):
-        errors.append(required(key("metadata.annotations", SERVICE_ACCOUNT)))
+def _needs_account(obj: Object, _data: dict[str, str], errors: Errors) -> None:
+    if not (obj["metadata"].get("annotations") or {}).get(SERVICE_ACCOUNT_NAME_ANNOTATION):
+        errors.append(required(key("metadata.annotations", SERVICE_ACCOUNT_NAME_ANNOTATION)))
 
 
 def _needs_json(name: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
+    def check(_obj: Object, data: dict[str, str], errors: Errors) -> None:
         path = key("data", name)
         if name not in data:
             errors.append(required(path))
@@ -122,14 +126,14 @@ def _object_problem(data: bytes) -> str:
 
 
 def _needs_keys(*names: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
+    def check(_obj: Object, data: dict[str, str], errors: Errors) -> None:
         errors.extend(required(key("data", name)) for name in names if name not in data)
 
     return check
 
 
 def _needs_one_of(*names: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
+    def check(_obj: Object, data: dict[str, str], errors: Errors) -> None:
         if not any(name in data for name in names):
             errors.extend(required(key("data", name)) for name in names)
 
@@ -137,7 +141,7 @@ def _needs_one_of(*names: str) -> _CheckType:
 
 
 def _needs_content(name: str) -> _CheckType:
-    def check(_obj: Obj, data: dict[str, str], errors: Errors) -> None:
+    def check(_obj: Object, data: dict[str, str], errors: Errors) -> None:
         if not data.get(name):
             errors.append(required(key("data", name)))
 
@@ -145,7 +149,7 @@ def _needs_content(name: str) -> _CheckType:
 
 
 _BY_TYPE: Final[dict[str, _CheckType]] = {
-    "kubernetes.io/service-account-token": _needs_account,
+    SERVICE_ACCOUNT_TOKEN_TYPE: _needs_account,
     "kubernetes.io/dockercfg": _needs_json(".dockercfg"),
     "kubernetes.io/dockerconfigjson": _needs_json(".dockerconfigjson"),
     "kubernetes.io/basic-auth": _needs_one_of("username", "password"),

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid, key, not_supported
 from kvstack.apimachinery.objects.groups import GroupKind, GroupResource, GroupVersionKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_subdomain
-from kvstack.apiserver.kinds.strategy import Obj
 
 DEFAULT_SECONDS: Final = 3600
 INJECTED_SECONDS: Final = 3607
@@ -53,7 +53,7 @@ class Term(NamedTuple):
     """Warning for the client; may be empty."""
 
 
-def check_name(request: Obj, name: str) -> None:
+def check_name(request: Object, name: str) -> None:
     """Check that a name in the body is that of the URL; raises ApiError."""
     given = (request.get("metadata") or {}).get("name", "")
     if given and given != name:
@@ -61,14 +61,14 @@ def check_name(request: Obj, name: str) -> None:
         raise status.invalid(_KIND, name, [invalid("metadata.name", given, detail)])
 
 
-def default(request: Obj) -> None:
+def default(request: Object) -> None:
     """Set the default expiry."""
     spec = request.setdefault("spec", {})
     if spec.get("expirationSeconds") is None:
         spec["expirationSeconds"] = DEFAULT_SECONDS
 
 
-def prepare(request: Obj, account: Obj, audiences: Sequence[str], now: str) -> None:
+def prepare(request: Object, account: Object, audiences: Sequence[str], now: str) -> None:
     """Complete a request for the account; raises ApiError if it is for another one of that name.
 
     audiences: those of the API server, for a request that names none; now: RFC 3339 in seconds.
@@ -90,16 +90,16 @@ def prepare(request: Obj, account: Obj, audiences: Sequence[str], now: str) -> N
     request["status"] = {}
 
 
-def check(request: Obj) -> None:
+def check(request: Object) -> None:
     """Validate a prepared request; raises ApiError without an object name."""
     errors = validate(request)
     if errors:
         raise status.invalid(_KIND, "", errors)
 
 
-def validate(request: Obj) -> list[FieldError]:
+def validate(request: Object) -> list[FieldError]:
     """Return the errors of a request."""
-    spec: Obj = request["spec"]
+    spec: Object = request["spec"]
     errors: list[FieldError] = []
     path, seconds = "spec.expirationSeconds", spec["expirationSeconds"]
     if seconds < _SECONDS_MIN:
@@ -120,9 +120,9 @@ def validate(request: Obj) -> list[FieldError]:
     return errors
 
 
-def bound(request: Obj) -> Bound | None:
+def bound(request: Object) -> Bound | None:
     """Return the object to bind the token to, if any; raises ApiError if it is invalid."""
-    reference: Obj | None = request["spec"].get("boundObjectRef")
+    reference: Object | None = request["spec"].get("boundObjectRef")
     if reference is None:
         return None
     kind = _kind_of(reference)
@@ -137,7 +137,7 @@ def bound(request: Obj) -> Bound | None:
     raise status.bad_request(f"cannot bind token to object of type {kind}{off}")
 
 
-def check_bound(target: Bound, obj: Obj, account: str) -> None:
+def check_bound(target: Bound, obj: Object, account: str) -> None:
     """Check the object that a token for the account is bound to; raises ApiError."""
     if target.kind == "Pod" and obj["spec"].get("serviceAccountName", "") != account:
         raise status.bad_request(
@@ -153,7 +153,7 @@ def check_bound(target: Bound, obj: Obj, account: str) -> None:
 
 
 def term(
-    request: Obj,
+    request: Object,
     *,
     is_pod_bound: bool,
     api_audiences: Collection[str],
@@ -166,7 +166,7 @@ def term(
     A token with exactly the expiry of the default pod volume, for the API server alone, lives
     longer than its status says, for clients that never reload it; longest_seconds 0: no limit.
     """
-    spec: Obj = request["spec"]
+    spec: Object = request["spec"]
     status_seconds: int = spec["expirationSeconds"]
     warning = ""
     if 0 < longest_seconds < status_seconds:
@@ -181,14 +181,14 @@ def term(
     return Term(status_seconds, status_seconds, 0, warning)
 
 
-def _kind_of(reference: Obj) -> GroupVersionKind:
+def _kind_of(reference: Object) -> GroupVersionKind:
     """Return the kind of a reference; an invalid version counts as none."""
     parts: list[str] = reference.get("apiVersion", "").split("/")
     group, version = ("", *parts)[-2:] if len(parts) <= 2 else ("", "")
     return GroupVersionKind(group, version, reference.get("kind", ""))
 
 
-def _is_webhook(reference: Obj) -> bool:
+def _is_webhook(reference: Object) -> bool:
     return reference.get("kind") in _WEBHOOKS and reference.get("apiVersion") == _WEBHOOKS_VERSION
 
 

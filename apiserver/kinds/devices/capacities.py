@@ -12,17 +12,17 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NEGATIVE
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Obj
 
 _OPTIONS_MAX: Final = 10
 _INT64_MAX: Final = 2**63 - 1
 _MILLI: Final = -3
 
 
-def check_policy(policy: Obj, value: str, path: str, errors: Errors) -> None:
+def check_policy(policy: Object, value: str, path: str, errors: Errors) -> None:
     """Check a policy; `value`: the whole capacity."""
     options, bounds = policy.get("validValues") or [], policy.get("validRange")
     default, capacity = policy.get("default"), parse(value)
@@ -71,7 +71,7 @@ def _bad_default(default: Quantity, path: str) -> FieldError:
 
 
 def _check_range(
-    bounds: Obj, default: Quantity, capacity: Quantity, path: str, errors: Errors
+    bounds: Object, default: Quantity, capacity: Quantity, path: str, errors: Errors
 ) -> None:
     low, high, step = (
         None if bounds.get(name) is None else parse(bounds[name]) for name in ("min", "max", "step")

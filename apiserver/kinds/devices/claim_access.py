@@ -3,22 +3,23 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import go_plain, quote
+from kvstack.apimachinery.well_known import NODE_NAME_EXTRA
 from kvstack.apiserver.kinds.access import AccessRequest
 from kvstack.apiserver.kinds.devices.declared import TYPES
 from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 _GROUP: Final = "resource.k8s.io"
 _RESOURCE: Final = "resourceclaims"
-_NODE_KEY: Final = "authentication.kubernetes.io/node-name"
 _ACCOUNT: Final = "system:serviceaccount:"
 _STATUS: Final = f"{TYPES}.ResourceClaimStatus"
 _IDENTITY: Final = ("driver", "pool", "device", "shareID")
 
 
-def binding_errors(status: Obj, before: Obj, context: Context) -> list[FieldError]:
+def binding_errors(status: Object, before: Object, context: Context) -> list[FieldError]:
     """Return the error of a user who may not allocate or reserve."""
     names = ("allocation", "reservedFor")
     if _same_parts(status, before, names):
@@ -34,7 +35,7 @@ def binding_errors(status: Obj, before: Obj, context: Context) -> list[FieldErro
     return [forbidden("status.allocation", detail)]
 
 
-def device_errors(status: Obj, before: Obj, context: Context) -> list[FieldError]:
+def device_errors(status: Object, before: Object, context: Context) -> list[FieldError]:
     """Return the errors of a user who may not write the status of some drivers' devices."""
     errors: list[FieldError] = []
     verbs = [f"arbitrary-node:{context.verb}"]
@@ -53,7 +54,7 @@ def device_errors(status: Obj, before: Obj, context: Context) -> list[FieldError
     return errors
 
 
-def _same_parts(status: Obj, before: Obj, names: tuple[str, ...]) -> bool:
+def _same_parts(status: Object, before: Object, names: tuple[str, ...]) -> bool:
     one, other = ({name: each[name] for name in names if name in each} for each in (status, before))
     return same(one, other, _STATUS)
 
@@ -75,7 +76,7 @@ def _refusal(request: AccessRequest, context: Context) -> str:
     )
 
 
-def _changed_drivers(status: Obj, before: Obj) -> set[str]:
+def _changed_drivers(status: Object, before: Object) -> set[str]:
     """Return the drivers whose device status changed."""
     old = {_identity(each): each for each in before.get("devices") or ()}
     new = {_identity(each): each for each in status.get("devices") or ()}
@@ -86,11 +87,11 @@ def _changed_drivers(status: Obj, before: Obj) -> set[str]:
     }
 
 
-def _identity(device: Obj) -> tuple[Any, ...]:
+def _identity(device: Object) -> tuple[Any, ...]:
     return tuple(device.get(name) or "" for name in _IDENTITY)
 
 
-def _node_of(allocation: Obj) -> str:
+def _node_of(allocation: Object) -> str:
     """Return the one node of an allocation; empty: it has not exactly one."""
     terms = (allocation.get("nodeSelector") or {}).get("nodeSelectorTerms") or []
     if len(terms) != 1 or terms[0].get("matchExpressions"):
@@ -106,7 +107,7 @@ def _node_of(allocation: Obj) -> str:
 
 def _is_on_node(context: Context, node: str) -> bool:
     """Return whether the user is a ServiceAccount of a pod on the node."""
-    names = context.extra.get(_NODE_KEY) or ()
+    names = context.extra.get(NODE_NAME_EXTRA) or ()
     parts = context.user.removeprefix(_ACCOUNT).split(":")
     is_account = context.user.startswith(_ACCOUNT) and len(parts) == 2
     if not node or not is_account or list(names) != [node]:

@@ -12,6 +12,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label, check_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.devices.declared import ALLOCATION_MODES, TYPES
@@ -28,7 +29,7 @@ from kvstack.apiserver.kinds.devices.parts import (
 )
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 
@@ -38,7 +39,7 @@ _ONE_OF: Final = "exactly one of `exactly` or `firstAvailable` is required"
 _SPEC: Final = f"{TYPES}.ResourceClaimSpec"
 
 
-def default_claim_spec(spec: Obj) -> None:
+def default_claim_spec(spec: Object) -> None:
     """Set the default counts, and operators of tolerations."""
     for request in (spec.get("devices") or {}).get("requests") or ():
         exactly = request.get("exactly")
@@ -52,7 +53,7 @@ def default_claim_spec(spec: Obj) -> None:
                     toleration["operator"] = "Equal"
 
 
-def drop_disabled_fields(spec: Obj, old: Obj | None) -> None:
+def drop_disabled_fields(spec: Object, old: Object | None) -> None:
     """Drop derived attributes, unless the stored spec has some."""
     if old is not None and any("derivedAttributes" in each for each in _selections(old)):
         return
@@ -60,21 +61,21 @@ def drop_disabled_fields(spec: Obj, old: Obj | None) -> None:
         each.pop("derivedAttributes", None)
 
 
-def _selections(spec: Obj) -> list[Obj]:
+def _selections(spec: Object) -> list[Object]:
     requests = (spec.get("devices") or {}).get("requests") or ()
-    found: list[Obj] = []
+    found: list[Object] = []
     for request in requests:
         found += [*([request["exactly"]] if request.get("exactly") is not None else [])]
         found += alternatives(request)
     return found
 
 
-def alternatives(request: Obj) -> list[Obj]:
+def alternatives(request: Object) -> list[Object]:
     """Return the alternatives of a request, in order of preference."""
     return request.get("firstAvailable") or []
 
 
-def names_of(spec: Obj) -> Requests:
+def names_of(spec: Object) -> Requests:
     """Return the names of requests that the rest of a claim may refer to."""
     return {
         request.get("name", ""): frozenset(each.get("name", "") for each in alternatives(request))
@@ -82,18 +83,18 @@ def names_of(spec: Obj) -> Requests:
     }
 
 
-def claim_spec_errors(spec: Obj, path: str, context: Context) -> list[FieldError]:
+def claim_spec_errors(spec: Object, path: str, context: Context) -> list[FieldError]:
     """Return the errors of a claim's spec."""
     errors: Errors = []
     devices, where, names = spec.get("devices") or {}, child(path, "devices"), names_of(spec)
 
-    def check_request(request: Obj, at: str) -> None:
+    def check_request(request: Object, at: str) -> None:
         _check_request(request, at, errors, context)
 
-    def check_constraint(constraint: Obj, at: str) -> None:
+    def check_constraint(constraint: Object, at: str) -> None:
         _check_constraint(constraint, at, errors, names)
 
-    def check_config(config: Obj, at: str) -> None:
+    def check_config(config: Object, at: str) -> None:
         check_references(config.get("requests") or [], child(at, "requests"), errors, names)
         check_configuration(config, at, errors, is_stored=False)
 
@@ -106,7 +107,7 @@ def claim_spec_errors(spec: Obj, path: str, context: Context) -> list[FieldError
     return errors
 
 
-def _check_request(request: Obj, path: str, errors: Errors, context: Context) -> None:
+def _check_request(request: Object, path: str, errors: Errors, context: Context) -> None:
     name = request.get("name", "")
     add_invalid(errors, child(path, "name"), name, check_dns_label(name))
     exactly, first_available = request.get("exactly"), alternatives(request)
@@ -123,9 +124,9 @@ def _check_request(request: Obj, path: str, errors: Errors, context: Context) ->
 
 
 def _check_alternatives(
-    first_available: list[Obj], path: str, errors: Errors, context: Context
+    first_available: list[Object], path: str, errors: Errors, context: Context
 ) -> None:
-    def check(request: Obj, at: str) -> None:
+    def check(request: Object, at: str) -> None:
         name = request.get("name", "")
         add_invalid(errors, child(at, "name"), name, check_dns_label(name))
         _check_class(request.get("deviceClassName", ""), at, errors, covered=True)
@@ -144,7 +145,7 @@ def _check_class(name: str, path: str, errors: Errors, *, covered: bool) -> None
     errors.extend(each._replace(covered=covered) for each in class_errors)
 
 
-def _check_selection(request: Obj, path: str, errors: Errors, context: Context) -> None:
+def _check_selection(request: Object, path: str, errors: Errors, context: Context) -> None:
     selectors = request.get("selectors") or []
     check_selectors(selectors, child(path, "selectors"), errors, context, is_stored=False)
     mode, count = request.get("allocationMode", ""), request.get("count", 0)
@@ -161,7 +162,7 @@ def _check_selection(request: Obj, path: str, errors: Errors, context: Context) 
         check_toleration(toleration, index(tolerations, position), errors)
 
 
-def _check_constraint(constraint: Obj, path: str, errors: Errors, names: Requests) -> None:
+def _check_constraint(constraint: Object, path: str, errors: Errors, names: Requests) -> None:
     check_references(constraint.get("requests") or [], child(path, "requests"), errors, names)
     for name in ("matchAttribute", "distinctAttribute"):
         attribute = constraint.get(name)
@@ -191,7 +192,7 @@ def check_references(texts: list[str], path: str, errors: Errors, names: Request
         )
 
 
-def admin_request_errors(spec: Obj, context: Context) -> list[FieldError]:
+def admin_request_errors(spec: Object, context: Context) -> list[FieldError]:
     """Return the error of admin access, which the namespace must allow."""
     requests = (spec.get("devices") or {}).get("requests") or ()
     for position, request in enumerate(requests):
@@ -214,6 +215,6 @@ def admin_errors(path: str, context: Context) -> list[FieldError]:
     return [forbidden(path, detail)]
 
 
-def printed_spec(spec: Obj) -> Any:  # noqa: ANN401 — as errors print it
+def printed_spec(spec: Object) -> Any:  # noqa: ANN401 — as errors print it
     """Return a spec as errors print it."""
     return internal_value(spec, _SPEC)

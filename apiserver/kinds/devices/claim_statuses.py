@@ -15,6 +15,7 @@ from kvstack.apimachinery.objects.field_errors import (
     too_long,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_label, length
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.devices.claim_specs import check_references
@@ -37,7 +38,6 @@ from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
 
 _ALLOCATION: Final = f"{TYPES}.AllocationResult"
 _RESERVED_MAX: Final = 256
@@ -51,7 +51,7 @@ Identity = tuple[str, str, str, str]
 """Driver, pool, device and share."""
 
 
-def drop_disabled_status_fields(status: Obj, before: Obj) -> None:
+def drop_disabled_status_fields(status: Object, before: Object) -> None:
     """Drop the operations that nodes skip, unless the stored status has some."""
     if any(each.get("skipNodeOperations") for each in _results(before)):
         return
@@ -59,7 +59,7 @@ def drop_disabled_status_fields(status: Obj, before: Obj) -> None:
         result.pop("skipNodeOperations", None)
 
 
-def drop_deallocated_devices(status: Obj, before: Obj) -> None:
+def drop_deallocated_devices(status: Object, before: Object) -> None:
     """Drop the status of devices that are no longer allocated."""
     gone = _allocated(before) - _allocated(status)
     devices = status.get("devices")
@@ -72,16 +72,16 @@ def drop_deallocated_devices(status: Obj, before: Obj) -> None:
         del status["devices"]
 
 
-def _results(status: Obj) -> list[Obj]:
+def _results(status: Object) -> list[Object]:
     devices = (status.get("allocation") or {}).get("devices") or {}
     return devices.get("results") or []
 
 
-def _allocated(status: Obj) -> set[Identity]:
+def _allocated(status: Object) -> set[Identity]:
     return {_identity(each) for each in _results(status)}
 
 
-def _identity(device: Obj) -> Identity:
+def _identity(device: Object) -> Identity:
     driver, pool, name, share = (
         device.get(each) or "" for each in ("driver", "pool", "device", "shareID")
     )
@@ -89,14 +89,14 @@ def _identity(device: Obj) -> Identity:
 
 
 def check_status(
-    status: Obj, before: Obj, requests: Requests, errors: Errors, *, is_deleted: bool
+    status: Object, before: Object, requests: Requests, errors: Errors, *, is_deleted: bool
 ) -> None:
     """Check a written status."""
     reserved, devices = status.get("reservedFor") or [], status.get("devices") or []
     allocation, old_allocation = status.get("allocation"), before.get("allocation")
     path = "status.reservedFor"
 
-    def check_user(reference: Obj, at: str) -> None:
+    def check_user(reference: Object, at: str) -> None:
         names = ("resource", "name", "uid")
         errors.extend(required(child(at, name)) for name in names if not reference.get(name))
 
@@ -128,14 +128,14 @@ def _check_unique(identities: list[Any], path: str, errors: Errors) -> None:
     )
 
 
-def _check_devices(devices: list[Obj], allocated: set[Identity], errors: Errors) -> None:
+def _check_devices(devices: list[Object], allocated: set[Identity], errors: Errors) -> None:
     path = "status.devices"
     for position, device in enumerate(devices):
         _check_device(device, index(path, position), allocated, errors)
     _check_unique([_identity(each) for each in devices], path, errors)
 
 
-def _check_device(device: Obj, path: str, allocated: set[Identity], errors: Errors) -> None:
+def _check_device(device: Object, path: str, allocated: set[Identity], errors: Errors) -> None:
     check_driver_name(device.get("driver", ""), child(path, "driver"), errors)
     check_pool_name(device.get("pool", ""), child(path, "pool"), errors)
     name = device.get("device", "")
@@ -156,14 +156,14 @@ def _check_device(device: Obj, path: str, allocated: set[Identity], errors: Erro
         _check_network(network, child(path, "networkData"), errors)
 
 
-def _check_share(device: Obj, path: str, errors: Errors) -> None:
+def _check_share(device: Object, path: str, errors: Errors) -> None:
     share = device.get("shareID")
     if share is not None:
         found = declared_uuid(share, child(path, "shareID"))
         errors.extend(each._replace(covered=True) for each in found)
 
 
-def _check_network(network: Obj, path: str, errors: Errors) -> None:
+def _check_network(network: Object, path: str, errors: Errors) -> None:
     for name, maximum in _SIZES:
         if length(network.get(name, "")) > maximum:
             errors.append(too_long(child(path, name), maximum)._replace(covered=True))
@@ -176,13 +176,13 @@ def _check_network(network: Obj, path: str, errors: Errors) -> None:
         _check_unique(addresses, where, errors)
 
 
-def _check_allocation(allocation: Obj, path: str, requests: Requests, errors: Errors) -> None:
+def _check_allocation(allocation: Object, path: str, requests: Requests, errors: Errors) -> None:
     devices, where = allocation.get("devices") or {}, child(path, "devices")
 
-    def check_result(result: Obj, at: str) -> None:
+    def check_result(result: Object, at: str) -> None:
         _check_result(result, at, requests, errors)
 
-    def check_config(config: Obj, at: str) -> None:
+    def check_config(config: Object, at: str) -> None:
         source = config.get("source", "")
         source_path = child(at, "source")
         if not source:
@@ -201,7 +201,7 @@ def _check_allocation(allocation: Obj, path: str, requests: Requests, errors: Er
         check_node_selector(selector, child(path, "nodeSelector"), errors)
 
 
-def _check_result(result: Obj, path: str, requests: Requests, errors: Errors) -> None:
+def _check_result(result: Object, path: str, requests: Requests, errors: Errors) -> None:
     check_reference(result.get("request", ""), child(path, "request"), requests, errors)
     check_driver_name(result.get("driver", ""), child(path, "driver"), errors, covered=True)
     check_pool_name(result.get("pool", ""), child(path, "pool"), errors, covered=True)

@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.devices.claim_access import binding_errors, device_errors
@@ -24,13 +25,13 @@ from kvstack.apiserver.kinds.devices.conversion import CLAIM
 from kvstack.apiserver.kinds.devices.declared import DECLARED, TYPES
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.status_metadata import keep_metadata
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Strategy, with_status
 
 _CLAIM: Final = f"{TYPES}.ResourceClaim"
 _RESULTS: Final = "status.allocation.devices.results"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("status", {})
     default_claim_spec(obj.setdefault("spec", {}))
     for result in _results(obj):
@@ -39,35 +40,35 @@ def _default(obj: Obj) -> None:
                 toleration["operator"] = "Equal"
 
 
-def _results(obj: Obj) -> list[Obj]:
+def _results(obj: Object) -> list[Object]:
     allocation = (obj.get("status") or {}).get("allocation") or {}
     return (allocation.get("devices") or {}).get("results") or []
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {}
     drop_disabled_fields(obj["spec"], None)
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old["status"]
     drop_disabled_fields(new["spec"], old["spec"])
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
     keep_metadata(new, old)
     drop_disabled_status_fields(new["status"], old["status"])
     drop_deallocated_devices(new["status"], old["status"])
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     spec = obj["spec"]
     errors = admin_request_errors(spec, context) + claim_spec_errors(spec, "spec", context)
     return DECLARED.merge(errors, obj, None, _CLAIM)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     if not same(new["spec"], old["spec"], f"{TYPES}.ResourceClaimSpec"):
         error = invalid("spec", printed_spec(new["spec"]), IMMUTABLE)
@@ -75,7 +76,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return DECLARED.merge(errors, new, old, _CLAIM)
 
 
-def _validate_status(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     if not any(each.get("adminAccess") for each in _results(old)):
         for position, result in enumerate(_results(new)):
@@ -91,7 +92,7 @@ def _validate_status(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return DECLARED.merge(errors, new, old, _CLAIM)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, status = obj["metadata"], obj.get("status") or {}
     is_deleted = metadata.get("deletionTimestamp") is not None
     states = ["deleted"] if is_deleted else []

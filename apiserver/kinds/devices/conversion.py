@@ -13,15 +13,16 @@ shared with the result. v1beta2 has the fields of v1.
 from collections.abc import Callable
 from typing import Final
 
-from kvstack.apiserver.kinds.strategy import Conversion, Obj
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apiserver.kinds.strategy import Conversion
 
 _V1: Final = "resource.k8s.io/v1"
 _V1BETA1: Final = "resource.k8s.io/v1beta1"
 _NOT_OF_EXACTLY: Final = frozenset(("name", "exactly", "firstAvailable"))
-_Item = Callable[[Obj], Obj]
+_Item = Callable[[Object], Object]
 
 
-def _request_to_v1(request: Obj) -> Obj:
+def _request_to_v1(request: Object) -> Object:
     own = {name: value for name, value in request.items() if name not in _NOT_OF_EXACTLY}
     if all(map(_is_zero, own.values())):
         return {name: value for name, value in request.items() if name not in own}
@@ -33,25 +34,25 @@ def _is_zero(value: object) -> bool:
     return value is None or value == "" or (value == 0 and not isinstance(value, bool))
 
 
-def _request_to_v1beta1(request: Obj) -> Obj:
+def _request_to_v1beta1(request: Object) -> Object:
     exactly = request.get("exactly")
     if exactly is None:
         return request
     return {**{n: v for n, v in request.items() if n != "exactly"}, **exactly}
 
 
-def _device_to_v1(device: Obj) -> Obj:
+def _device_to_v1(device: Object) -> Object:
     basic = device.get("basic")
     rest = {name: value for name, value in device.items() if name != "basic"}
     return {**rest, **(basic or {})}
 
 
-def _device_to_v1beta1(device: Obj) -> Obj:
+def _device_to_v1beta1(device: Object) -> Object:
     basic = {name: value for name, value in device.items() if name != "name"}
     return {**{n: v for n, v in device.items() if n == "name"}, "basic": basic}
 
 
-def _with_items(obj: Obj, path: tuple[str, ...], convert: _Item) -> Obj:
+def _with_items(obj: Object, path: tuple[str, ...], convert: _Item) -> Object:
     """Return an object with the items of the list at a path converted."""
     inner = obj.get(path[0])
     if not inner:
@@ -62,10 +63,10 @@ def _with_items(obj: Obj, path: tuple[str, ...], convert: _Item) -> Obj:
 
 
 def _conversion(path: tuple[str, ...], to_v1: _Item, to_v1beta1: _Item) -> Conversion:
-    def to_stored(obj: Obj) -> Obj:
+    def to_stored(obj: Object) -> Object:
         return {**_with_items(obj, path, to_v1), "apiVersion": _V1}
 
-    def to_served(obj: Obj) -> Obj:
+    def to_served(obj: Object) -> Object:
         return {**_with_items(obj, path, to_v1beta1), "apiVersion": _V1BETA1}
 
     return Conversion(to_stored=to_stored, to_served=to_served)

@@ -15,13 +15,14 @@ from kvstack.apimachinery.objects.field_errors import (
     too_long,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key, check_label_value, length
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.devices.declared import OPERATORS, TAINT_EFFECTS
 from kvstack.apiserver.kinds.devices.names import check_driver_name
 from kvstack.apiserver.kinds.expressions import AdmissionExpression, Use
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 SELECTORS_MAX: Final = 32
 RAW_MAX: Final = 10 * 1024
@@ -53,11 +54,11 @@ def check_items(
 
 
 def check_selectors(
-    selectors: Sequence[Obj], path: str, errors: Errors, context: Context, *, is_stored: bool
+    selectors: Sequence[Object], path: str, errors: Errors, context: Context, *, is_stored: bool
 ) -> None:
     """Check CEL selectors; stored ones need not compile."""
 
-    def check(selector: Obj, where: str) -> None:
+    def check(selector: Object, where: str) -> None:
         cel = selector.get("cel")
         if cel is None:
             errors.append(required(child(where, "cel")))
@@ -79,7 +80,7 @@ def _check_expression(text: str, path: str, errors: Errors, context: Context) ->
         errors.append(problem.error(path, text))
 
 
-def check_configuration(config: Obj, path: str, errors: Errors, *, is_stored: bool) -> None:
+def check_configuration(config: Object, path: str, errors: Errors, *, is_stored: bool) -> None:
     """Check the configuration of a driver."""
     opaque, where = config.get("opaque"), child(path, "opaque")
     if opaque is None:
@@ -99,7 +100,7 @@ def check_raw(value: Any, path: str, errors: Errors, *, is_stored: bool = False)
         errors.append(invalid(path, _NO_VALUE, "must be a valid JSON object"))
 
 
-def check_toleration(toleration: Obj, path: str, errors: Errors) -> None:
+def check_toleration(toleration: Object, path: str, errors: Errors) -> None:
     """Check a toleration of device taints."""
     key, value = toleration.get("key", ""), toleration.get("value", "")
     operator, effect = toleration.get("operator", ""), toleration.get("effect", "")
@@ -120,7 +121,7 @@ def check_toleration(toleration: Obj, path: str, errors: Errors) -> None:
     _check_effect(effect, child(path, "effect"), errors, is_required=False)
 
 
-def check_taint(taint: Obj, path: str, errors: Errors, *, checks_effect: bool = True) -> None:
+def check_taint(taint: Object, path: str, errors: Errors, *, checks_effect: bool = True) -> None:
     """Check a device taint."""
     key, value = taint.get("key", ""), taint.get("value", "")
     add_invalid(errors, child(path, "key"), key, check_label_key(key))
@@ -139,7 +140,7 @@ def _check_effect(effect: str, path: str, errors: Errors, *, is_required: bool) 
         errors.append(wrong._replace(covered=True))
 
 
-def check_bindings(obj: Obj, path: str, errors: Errors) -> None:
+def check_bindings(obj: Object, path: str, errors: Errors) -> None:
     """Check the binding conditions and failure conditions of a device, which must not repeat."""
     names = ("bindingConditions", "bindingFailureConditions")
     good, bad = (obj.get(name) or [] for name in names)

@@ -14,13 +14,13 @@ from kvstack.apimachinery.objects.field_errors import (
     too_long,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label, length, name_is_dns_subdomain
 from kvstack.apiserver.kinds.devices.capacities import check_policy
 from kvstack.apiserver.kinds.devices.names import check_qualified_name
 from kvstack.apiserver.kinds.devices.parts import check_bindings, check_items, check_taint
 from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
 
 _ENTRIES_MAX: Final = 32
 _VALUES_MAX: Final = 48
@@ -46,7 +46,7 @@ _ONE_PLACE: Final = (
 )
 
 
-def drop_disabled_fields(spec: Obj, old: Obj | None) -> None:
+def drop_disabled_fields(spec: Object, old: Object | None) -> None:
     """Drop fields of disabled features, unless the stored slice has some."""
     before = old or {}
     for name in ("partitionTypeAttribute", "skipNodeOperations"):
@@ -65,16 +65,16 @@ def drop_disabled_fields(spec: Obj, old: Obj | None) -> None:
             consumption.pop("compatibilityGroups", None)
 
 
-def _attributes(devices: Any) -> list[Obj]:  # noqa: ANN401 — devices
+def _attributes(devices: Any) -> list[Object]:  # noqa: ANN401 — devices
     return [each for device in devices for each in (device.get("attributes") or {}).values()]
 
 
-def _consumptions(devices: Any) -> list[Obj]:  # noqa: ANN401 — devices
+def _consumptions(devices: Any) -> list[Object]:  # noqa: ANN401 — devices
     return [each for device in devices for each in device.get("consumesCounters") or ()]
 
 
 def check_device(
-    device: Obj, old: Obj | None, path: str, errors: Errors, *, is_per_device: bool
+    device: Object, old: Object | None, path: str, errors: Errors, *, is_per_device: bool
 ) -> None:
     """Check a device; parts that the stored device of the same name has may be skipped.
 
@@ -93,7 +93,7 @@ def check_device(
     taints = device.get("taints") or []
     if old is None or (old.get("taints") or []) != taints:
 
-        def check(taint: Obj, at: str) -> None:
+        def check(taint: Object, at: str) -> None:
             check_taint(taint, at, errors)
 
         check_items(taints, _TAINTS_MAX, child(path, "taints"), errors, check, covered=False)
@@ -102,7 +102,7 @@ def check_device(
     check_bindings(device, path, errors)
 
 
-def _check_counts(attributes: Obj, capacity: Obj, path: str, errors: Errors) -> None:
+def _check_counts(attributes: Object, capacity: Object, path: str, errors: Errors) -> None:
     entries = len(attributes) + len(capacity)
     if entries > _ENTRIES_MAX:
         detail = f"the total number of attributes and capacities must not exceed {_ENTRIES_MAX}"
@@ -115,7 +115,7 @@ def _check_counts(attributes: Obj, capacity: Obj, path: str, errors: Errors) -> 
         errors.append(invalid(path, values, detail))
 
 
-def _check_attribute(attribute: Obj, path: str, errors: Errors) -> None:
+def _check_attribute(attribute: Object, path: str, errors: Errors) -> None:
     """Check the texts of an attribute; the type declares that it has one value."""
     text, version = attribute.get("string"), attribute.get("version")
     if text is not None:
@@ -140,7 +140,7 @@ def _check_length(text: str, path: str, errors: Errors) -> None:
         errors.append(too_long(path, _TEXT_MAX))
 
 
-def _check_capacity(device: Obj, capacity: Obj, path: str, errors: Errors) -> None:
+def _check_capacity(device: Object, capacity: Object, path: str, errors: Errors) -> None:
     for name, amount in capacity.items():
         check_qualified_name(name, path, errors)
         policy = amount.get("requestPolicy")
@@ -151,8 +151,8 @@ def _check_capacity(device: Obj, capacity: Obj, path: str, errors: Errors) -> No
             errors.append(forbidden(where, "allowMultipleAllocations must be true"))
 
 
-def _check_consumed(consumptions: list[Obj], path: str, errors: Errors) -> None:
-    def check(consumption: Obj, at: str) -> None:
+def _check_consumed(consumptions: list[Object], path: str, errors: Errors) -> None:
+    def check(consumption: Object, at: str) -> None:
         check_counters(consumption, "counterSet", at, errors)
 
     if check_items(consumptions, _CONSUMED_MAX, path, errors, check):
@@ -164,7 +164,7 @@ def _check_consumed(consumptions: list[Obj], path: str, errors: Errors) -> None:
         )
 
 
-def check_counters(counters: Obj, field: str, path: str, errors: Errors) -> None:
+def check_counters(counters: Object, field: str, path: str, errors: Errors) -> None:
     """Check the counters in a field, and the name of their set."""
     counter_errors: Errors = []
     name, values = counters.get(field, ""), counters.get("counters") or {}
@@ -184,7 +184,9 @@ def check_counters(counters: Obj, field: str, path: str, errors: Errors) -> None
     errors.extend(each._replace(covered=True) for each in counter_errors)
 
 
-def _check_node_selection(device: Obj, path: str, errors: Errors, *, is_per_device: bool) -> None:
+def _check_node_selection(
+    device: Object, path: str, errors: Errors, *, is_per_device: bool
+) -> None:
     node, selector, all_nodes = (device.get(name) for name in _NODE_FIELDS)
     if not is_per_device:
         if any(device.get(name) is not None for name in _NODE_FIELDS):

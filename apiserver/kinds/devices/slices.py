@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.objects.times import age
@@ -27,7 +28,7 @@ from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 _SLICE: Final = f"{TYPES}.ResourceSlice"
 _SPEC: Final = f"{TYPES}.ResourceSliceSpec"
@@ -42,23 +43,23 @@ _ONE_PLACE: Final = (
 )
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("spec", {})
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     obj["metadata"]["generation"] = 1
     _add_times(obj, context)
     drop_disabled_fields(obj["spec"], None)
 
 
-def _prepare_update(new: Obj, old: Obj, context: Context) -> None:
+def _prepare_update(new: Object, old: Object, context: Context) -> None:
     _add_times(new, context)
     raise_generation(new, old, _SPEC)
     drop_disabled_fields(new["spec"], old["spec"])
 
 
-def _add_times(obj: Obj, context: Context) -> None:
+def _add_times(obj: Object, context: Context) -> None:
     """Set the times of new device taints."""
     for device in obj["spec"].get("devices") or ():
         for taint in device.get("taints") or ():
@@ -66,15 +67,15 @@ def _add_times(obj: Obj, context: Context) -> None:
                 taint["timeAdded"] = context.now
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return DECLARED.merge(_errors(obj["spec"], None), obj, None, _SLICE)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     return DECLARED.merge(_errors(new["spec"], old["spec"]), new, old, _SLICE)
 
 
-def _errors(spec: Obj, old: Obj | None) -> list[FieldError]:
+def _errors(spec: Object, old: Object | None) -> list[FieldError]:
     errors: Errors = []
     driver, pool = spec.get("driver", ""), spec.get("pool") or {}
     check_driver_name(driver, "spec.driver", errors)
@@ -96,7 +97,7 @@ def _errors(spec: Obj, old: Obj | None) -> list[FieldError]:
     return errors
 
 
-def _check_pool(pool: Obj, path: str, errors: Errors) -> None:
+def _check_pool(pool: Object, path: str, errors: Errors) -> None:
     check_pool_name(pool.get("name", ""), child(path, "name"), errors)
     count, generation = pool.get("resourceSliceCount", 0), pool.get("generation", 0)
     if count <= 0:
@@ -108,7 +109,7 @@ def _check_pool(pool: Obj, path: str, errors: Errors) -> None:
         errors.append(invalid(child(path, "generation"), generation, detail))
 
 
-def _check_node_selection(spec: Obj, errors: Errors) -> None:
+def _check_node_selection(spec: Object, errors: Errors) -> None:
     """Check the node selection."""
     node, selector = spec.get("nodeName"), spec.get("nodeSelector")
     if node:
@@ -137,15 +138,15 @@ def _check_node_selection(spec: Obj, errors: Errors) -> None:
         errors.append(invalid("spec", f"{{{', '.join(given)}}}", detail))
 
 
-def _check_devices(spec: Obj, old: Obj | None, errors: Errors) -> None:
+def _check_devices(spec: Object, old: Object | None, errors: Errors) -> None:
     devices, path = spec.get("devices") or [], "spec.devices"
     is_complex = any(each.get("taints") or each.get("consumesCounters") for each in devices)
-    before: dict[str, Obj] = {}
+    before: dict[str, Object] = {}
     for device in reversed((old or {}).get("devices") or []):
         before[device.get("name", "")] = device
     is_per_device = bool(spec.get("perDeviceNodeSelection"))
 
-    def check(device: Obj, at: str) -> None:
+    def check(device: Object, at: str) -> None:
         stored = before.get(device.get("name", ""))
         check_device(device, stored, at, errors, is_per_device=is_per_device)
 
@@ -159,10 +160,10 @@ def _check_devices(spec: Obj, old: Obj | None, errors: Errors) -> None:
         )
 
 
-def _check_counter_sets(sets: list[Obj], errors: Errors) -> None:
+def _check_counter_sets(sets: list[Object], errors: Errors) -> None:
     path = "spec.sharedCounters"
 
-    def check(counters: Obj, at: str) -> None:
+    def check(counters: Object, at: str) -> None:
         check_counters(counters, "name", at, errors)
 
     if check_items(sets, _COUNTER_SETS_MAX, path, errors, check):
@@ -174,7 +175,7 @@ def _check_counter_sets(sets: list[Obj], errors: Errors) -> None:
         )
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     driver = obj["spec"].get("driver", "")
     if driver == driver.lower():
         return []
@@ -184,11 +185,11 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     ]
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     spec = obj["spec"]
     return {
         "spec.nodeName": spec.get("nodeName") or "",
@@ -197,7 +198,7 @@ def _selectable(obj: Obj) -> dict[str, str]:
     }
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],

@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects import field_checks
 from kvstack.apimachinery.objects.field_errors import FieldError, child, too_many
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.devices.declared import DECLARED, TYPES
@@ -12,7 +13,7 @@ from kvstack.apiserver.kinds.devices.parts import check_taint
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.status_metadata import keep_all_but_status
-from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import NO_TABLE, Context, Strategy, with_status
 
 _RULE: Final = f"{TYPES}.DeviceTaintRule"
 _SPEC: Final = f"{TYPES}.DeviceTaintRuleSpec"
@@ -20,23 +21,23 @@ _CONDITIONS: Final = "status.conditions"
 _CONDITIONS_MAX: Final = 8
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("spec", {}).setdefault("taint", {})
     obj.setdefault("status", {})
 
 
-def _default_times(obj: Obj, now: str) -> None:
+def _default_times(obj: Object, now: str) -> None:
     taint = obj["spec"]["taint"]
     if taint.get("timeAdded") is None:
         taint["timeAdded"] = now
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
 
 
-def _prepare_update(new: Obj, old: Obj, context: Context) -> None:
+def _prepare_update(new: Object, old: Object, context: Context) -> None:
     new["status"] = old["status"]
     taint, before = new["spec"]["taint"], old["spec"]["taint"]
     is_other = taint.get("effect") != before.get("effect")
@@ -45,7 +46,7 @@ def _prepare_update(new: Obj, old: Obj, context: Context) -> None:
     raise_generation(new, old, _SPEC)
 
 
-def _errors(spec: Obj, old: Obj | None) -> list[FieldError]:
+def _errors(spec: Object, old: Object | None) -> list[FieldError]:
     errors: Errors = []
     selector, path = spec.get("deviceSelector") or {}, "spec.deviceSelector"
     driver, pool, device = (selector.get(name) for name in ("driver", "pool", "device"))
@@ -61,15 +62,15 @@ def _errors(spec: Obj, old: Obj | None) -> list[FieldError]:
     return errors
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return DECLARED.merge(_errors(obj["spec"], None), obj, None, _RULE)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     return DECLARED.merge(_errors(new["spec"], old["spec"]), new, old, _RULE)
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     conditions = new["status"].get("conditions") or []
     errors = field_checks.conditions(_CONDITIONS, conditions)
     if len(conditions) > _CONDITIONS_MAX:
@@ -77,7 +78,7 @@ def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]
     return errors
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, taint = obj["metadata"], obj["spec"]["taint"]
     added = taint.get("timeAdded")
     return [

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -12,6 +13,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label, check_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
@@ -26,7 +28,7 @@ from kvstack.apiserver.kinds.flowcontrol.status import (
 )
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, all_of, each
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, TableFormat, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, TableFormat, with_status
 
 _TYPES: Final = "io.k8s.api.flowcontrol.v1"
 _SPEC: Final = f"{_TYPES}.FlowSchemaSpec"
@@ -55,13 +57,13 @@ _VERBS: Final = (
 _NAMESPACE_INTRODUCTION: Final = "each member of this list must be '*' or a DNS-1123 label; "
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     if not spec.get("matchingPrecedence"):
         spec["matchingPrecedence"] = _DEFAULT_PRECEDENCE
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: Errors = []
     name, spec = obj["metadata"].get("name", ""), obj["spec"]
     _check_spec(name, spec, errors)
@@ -72,11 +74,11 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors + status_errors(obj)
 
 
-def _validate_update(new: Obj, _old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, _old: Object, context: Context) -> list[FieldError]:
     return _validate(new, context)
 
 
-def _check_spec(name: str, spec: Obj, errors: Errors) -> None:
+def _check_spec(name: str, spec: Object, errors: Errors) -> None:
     _check_precedence(name, spec["matchingPrecedence"], errors)
     method = spec.get("distinguisherMethod")
     if method is not None and method.get("type", "") not in _METHODS:
@@ -131,7 +133,7 @@ def _check_subject(subject: dict[str, Any], path: str, errors: Errors) -> None:
             errors.append(forbidden(child(path, field), detail))
 
 
-def _check_who(kind: str, who: Obj, path: str, errors: Errors) -> None:
+def _check_who(kind: str, who: Object, path: str, errors: Errors) -> None:
     name = who.get("name", "")
     if not name:
         errors.append(required(child(path, "name")))
@@ -235,10 +237,9 @@ _check_parts: Final = all_of(
 )
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    dangling = (each.get("status", "") for each in conditions if each.get("type") == "Dangling")
+    dangling = find((obj.get("status") or {}).get("conditions"), "Dangling")
     method = spec.get("distinguisherMethod")
     return [
         metadata["name"],
@@ -246,11 +247,11 @@ def _cells(obj: Obj, now: float) -> list[Any]:
         spec["matchingPrecedence"],
         "<none>" if method is None else method.get("type", ""),
         age(metadata.get("creationTimestamp"), now),
-        next(dangling, "?"),
+        "?" if dangling is None else dangling.get("status", ""),
     ]
 
 
-def _row_order(obj: Obj) -> tuple[int, str]:
+def _row_order(obj: Object) -> tuple[int, str]:
     return obj["spec"]["matchingPrecedence"], obj["metadata"]["name"]
 
 

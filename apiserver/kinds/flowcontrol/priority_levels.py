@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.declared import Declared, DeclaredRules, Member
@@ -25,7 +26,7 @@ from kvstack.apiserver.kinds.flowcontrol.status import (
 )
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 _TYPES: Final = "io.k8s.api.flowcontrol.v1"
 _LEVEL: Final = f"{_TYPES}.PriorityLevelConfiguration"
@@ -56,7 +57,7 @@ _DECLARED: Final = DeclaredRules(
 )
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     for name, shares in (("exempt", 0), ("limited", _SHARES)):
         limits = spec.get(name)
@@ -72,15 +73,15 @@ def _default(obj: Obj) -> None:
                 queuing[name] = value
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _DECLARED.merge(_errors(obj), obj, None, _LEVEL)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     return _DECLARED.merge(_errors(new), new, old, _LEVEL)
 
 
-def _errors(obj: Obj) -> list[FieldError]:
+def _errors(obj: Object) -> list[FieldError]:
     errors: Errors = []
     metadata, spec = obj["metadata"], obj["spec"]
     if _ROUND_TRIP in (metadata.get("annotations") or {}):
@@ -91,7 +92,7 @@ def _errors(obj: Obj) -> list[FieldError]:
     return errors + status_errors(obj)
 
 
-def _check_mandatory(name: str, spec: Obj, errors: Errors) -> None:
+def _check_mandatory(name: str, spec: Object, errors: Errors) -> None:
     fixed = mandatory.PRIORITY_LEVELS.get(name)
     if fixed is None:
         return
@@ -105,7 +106,7 @@ def _check_mandatory(name: str, spec: Obj, errors: Errors) -> None:
         errors.append(invalid("spec", internal_value(spec, _SPEC), detail))
 
 
-def _check_spec(name: str, spec: Obj, errors: Errors) -> None:
+def _check_spec(name: str, spec: Object, errors: Errors) -> None:
     kind, exempt, limited = spec.get("type", ""), spec.get("exempt"), spec.get("limited")
     if (name == mandatory.EXEMPT) != (kind == "Exempt"):
         detail = "must be 'Exempt' if and only if `name` is 'exempt'"
@@ -131,7 +132,7 @@ def _check_spec(name: str, spec: Obj, errors: Errors) -> None:
         errors.append(_covered(required("spec.type")))
 
 
-def _check_limited(limited: Obj, path: str, errors: Errors) -> None:
+def _check_limited(limited: Object, path: str, errors: Errors) -> None:
     _check_shares(limited, path, errors)
     _check_response(limited.get("limitResponse") or {}, child(path, "limitResponse"), errors)
     _check_lendable(limited, path, errors)
@@ -141,20 +142,20 @@ def _check_limited(limited: Obj, path: str, errors: Errors) -> None:
         errors.append(invalid(child(path, "borrowingLimitPercent"), borrowed, detail))
 
 
-def _check_shares(limits: Obj, path: str, errors: Errors) -> None:
+def _check_shares(limits: Object, path: str, errors: Errors) -> None:
     shares = limits.get("nominalConcurrencyShares")
     if shares is not None and shares < 0:
         errors.append(invalid(child(path, "nominalConcurrencyShares"), shares, _NOT_NEGATIVE))
 
 
-def _check_lendable(limits: Obj, path: str, errors: Errors) -> None:
+def _check_lendable(limits: Object, path: str, errors: Errors) -> None:
     percent = limits.get("lendablePercent")
     if percent is not None and not 0 <= percent <= 100:
         detail = "must be between 0 and 100, inclusive"
         errors.append(invalid(child(path, "lendablePercent"), percent, detail))
 
 
-def _check_response(response: Obj, path: str, errors: Errors) -> None:
+def _check_response(response: Object, path: str, errors: Errors) -> None:
     kind, queuing, where = response.get("type", ""), response.get("queuing"), child(path, "queuing")
     if kind == "Reject":
         if queuing is not None:
@@ -172,7 +173,7 @@ def _check_response(response: Obj, path: str, errors: Errors) -> None:
         errors.append(_covered(required(child(path, "type"))))
 
 
-def _check_queuing(queuing: Obj, path: str, errors: Errors) -> None:
+def _check_queuing(queuing: Object, path: str, errors: Errors) -> None:
     length, queues, hand = (
         queuing.get(each, 0) for each in ("queueLengthLimit", "queues", "handSize")
     )
@@ -206,7 +207,7 @@ def _covered(error: FieldError) -> FieldError:
     return error._replace(covered=True)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
     limited = spec.get("limited") or {}
     queuing = (limited.get("limitResponse") or {}).get("queuing") or {}

@@ -10,30 +10,31 @@ from kvstack.apimachinery.objects.field_errors import (
     index,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.generation import raise_generation
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 _PATH: Final = "status.conditions"
 
 
-def prepare_create(obj: Obj, _context: Context) -> None:
+def prepare_create(obj: Object, _context: Context) -> None:
     """Clear the status."""
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
 
 
-def prepare_update_of(spec_type: str) -> Callable[[Obj, Obj, Context], None]:
+def prepare_update_of(spec_type: str) -> Callable[[Object, Object, Context], None]:
     """Return the preparation of an update; `spec_type`: the type of the spec."""
 
-    def prepare(new: Obj, old: Obj, _context: Context) -> None:
+    def prepare(new: Object, old: Object, _context: Context) -> None:
         new["status"] = old.get("status") or {}
         raise_generation(new, old, spec_type)
 
     return prepare
 
 
-def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def prepare_status(new: Object, old: Object, _context: Context) -> None:
     """Keep all but the status."""
     managed = new["metadata"].get("managedFields")
     new["metadata"] = dict(old["metadata"])
@@ -43,12 +44,12 @@ def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
     new["spec"] = old["spec"]
 
 
-def validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     """Validate a status."""
     return status_errors(new)
 
 
-def status_errors(obj: Obj) -> list[FieldError]:
+def status_errors(obj: Object) -> list[FieldError]:
     """Return the errors of conditions, whose types must be unique."""
     errors: list[FieldError] = []
     seen: set[str] = set()

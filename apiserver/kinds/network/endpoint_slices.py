@@ -22,6 +22,7 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_labels
 from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
@@ -33,15 +34,15 @@ from kvstack.apimachinery.objects.names import (
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import HOSTNAME_LABEL, SLICE_MANAGED_BY_LABEL, ZONE_LABEL
 from kvstack.apiserver.kinds.cells import first_of
 from kvstack.apiserver.kinds.core.endpoints import PROTOCOLS
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.generation import set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, one_of
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 ENDPOINTS_MAX: Final = 1000
 ADDRESSES_MAX: Final = 100
 PORTS_MAX: Final = 20000
@@ -53,23 +54,21 @@ _CONTROLLERS: Final = frozenset({
 _TYPES: Final = enum_values(_SLICE, "addressType")
 _TOPOLOGY_MAX: Final = 16
 _HINTS_MAX: Final = 8
-_HOST_LABEL: Final = "kubernetes.io/hostname"
-_ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 _SHOWN: Final = 3
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     for port in obj.get("ports") or ():
         port.setdefault("name", "")
         port.setdefault("protocol", "TCP")
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     set_first_generation(obj, context)
     _drop_topology(obj, None)
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     metadata, before = new["metadata"], old["metadata"]
     bare, bare_before = ({**each, "metadata": {}} for each in (new, old))
     if not same(bare, bare_before, _SLICE) or (metadata.get("labels") or {}) != (
@@ -80,34 +79,34 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         _drop_topology(new, old)
 
 
-def _drop_topology(new: Obj, old: Obj | None) -> None:
+def _drop_topology(new: Object, old: Object | None) -> None:
     """Drop the topology labels of endpoints, which v1 only shows; keep the node that they name."""
     known = {
-        (each.get("deprecatedTopology") or {}).get(_HOST_LABEL)
+        (each.get("deprecatedTopology") or {}).get(HOSTNAME_LABEL)
         for each in (old or {}).get("endpoints") or ()
     } - {None, ""}
     for each in new.get("endpoints") or ():
-        node = (each.pop("deprecatedTopology", None) or {}).get(_HOST_LABEL)
+        node = (each.pop("deprecatedTopology", None) or {}).get(HOSTNAME_LABEL)
         if node and node in known and "nodeName" not in each and not check_dns_subdomain(node):
             each["nodeName"] = node
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _errors(obj, None)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors = _errors(new, old)
     if new.get("addressType", "") != old.get("addressType", ""):
         errors.append(invalid("addressType", None, IMMUTABLE))
     return errors
 
 
-def _errors(obj: Obj, old: Obj | None) -> list[FieldError]:
+def _errors(obj: Object, old: Object | None) -> list[FieldError]:
     errors: list[FieldError] = []
     declared: list[FieldError] = []
     _check_ports(errors, obj.get("ports") or [])
-    endpoints: list[Obj] = obj.get("endpoints") or []
+    endpoints: list[Object] = obj.get("endpoints") or []
     endpoint_errors: list[FieldError] = []
     _check_endpoints(endpoint_errors, declared, endpoints, obj.get("addressType", ""))
     # What older versions admitted may stay.
@@ -123,7 +122,7 @@ def _errors(obj: Obj, old: Obj | None) -> list[FieldError]:
     return errors + endpoint_errors + errors_of_type + declared
 
 
-def _check_endpoints(errors: Errors, declared: Errors, endpoints: list[Obj], kind: str) -> None:
+def _check_endpoints(errors: Errors, declared: Errors, endpoints: list[Object], kind: str) -> None:
     if len(endpoints) > ENDPOINTS_MAX:
         errors.append(too_many("endpoints", len(endpoints), ENDPOINTS_MAX))
         return
@@ -177,7 +176,7 @@ _ADDRESSES: Final[dict[str, Callable[[Errors, str, int, str], None]]] = {
 }
 
 
-def _check_endpoint(errors: Errors, path: str, endpoint: Obj) -> None:
+def _check_endpoint(errors: Errors, path: str, endpoint: Object) -> None:
     node = endpoint.get("nodeName")
     if node is not None:
         add_invalid(errors, child(path, "nodeName"), node, check_dns_subdomain(node))
@@ -196,12 +195,12 @@ def _check_topology(errors: Errors, path: str, topology: dict[str, str]) -> None
     if len(topology) > _TOPOLOGY_MAX:
         errors.append(too_many(path, len(topology), _TOPOLOGY_MAX))
     errors.extend(validate_labels(path, topology))
-    if _ZONE_LABEL in topology:
+    if ZONE_LABEL in topology:
         detail = "reserved key was not removed in conversion"
-        errors.append(internal(key(path, _ZONE_LABEL), detail))
+        errors.append(internal(key(path, ZONE_LABEL), detail))
 
 
-def _check_hints(errors: Errors, path: str, hints: Obj) -> None:
+def _check_hints(errors: Errors, path: str, hints: Object) -> None:
     for name, check in (("forZones", check_label_value), ("forNodes", check_dns_subdomain)):
         list_path, items = child(path, name), hints.get(name) or []
         if len(items) > _HINTS_MAX:
@@ -216,7 +215,7 @@ def _check_hints(errors: Errors, path: str, hints: Obj) -> None:
             add_invalid(errors, field, text, check(text))
 
 
-def _check_ports(errors: Errors, ports: list[Obj]) -> None:
+def _check_ports(errors: Errors, ports: list[Object]) -> None:
     if len(ports) > PORTS_MAX:
         errors.append(too_many("ports", len(ports), PORTS_MAX))
         return
@@ -238,18 +237,18 @@ def _check_ports(errors: Errors, ports: list[Obj]) -> None:
 _check_protocol: Final = one_of("protocol", PROTOCOLS)
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     if obj.get("addressType") == "FQDN":
         return ["spec.addressType: FQDN endpoints are deprecated", *_address_warnings(obj)]
     return _address_warnings(obj)
 
 
-def _update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
     return _address_warnings(new)
 
 
-def _address_warnings(obj: Obj) -> list[str]:
-    if (obj["metadata"].get("labels") or {}).get(MANAGED_BY) in _CONTROLLERS:
+def _address_warnings(obj: Object) -> list[str]:
+    if (obj["metadata"].get("labels") or {}).get(SLICE_MANAGED_BY_LABEL) in _CONTROLLERS:
         return []
     warnings: list[str] = []
     for position, endpoint in enumerate(obj.get("endpoints") or ()):
@@ -259,7 +258,7 @@ def _address_warnings(obj: Obj) -> list[str]:
     return warnings
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     addresses = [ip for each in obj.get("endpoints") or () for ip in each.get("addresses") or ()]
     return [
@@ -271,7 +270,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _port_text(port: Obj) -> str:
+def _port_text(port: Object) -> str:
     number = port.get("port")
     name: str = port.get("name", "*")
     return name if number is None else str(number)

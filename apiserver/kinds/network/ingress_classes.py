@@ -12,14 +12,15 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label, length
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import DEFAULT_INGRESS_CLASS_ANNOTATION
 from kvstack.apiserver.kinds.generation import raise_generation, set_first_generation
 from kvstack.apiserver.kinds.network.ingresses import check_reference
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-DEFAULT_ANNOTATION: Final = "ingressclass.kubernetes.io/is-default-class"
 CLUSTER: Final = "Cluster"
 NAMESPACE: Final = "Namespace"
 
@@ -27,17 +28,17 @@ _SPEC: Final = "io.k8s.api.networking.v1.IngressClassSpec"
 _CONTROLLER_BYTES_MAX: Final = 250
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     parameters = obj.get("spec", {}).get("parameters")
     if parameters is not None and parameters.get("scope") is None:
         parameters["scope"] = CLUSTER
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     raise_generation(new, old, _SPEC)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     spec = obj.get("spec", {})
     controller = spec.get("controller", "")
@@ -50,12 +51,12 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     controller, before = (each.get("spec", {}).get("controller", "") for each in (new, old))
     return immutable("spec.controller", controller, before) + _validate(new, context)
 
 
-def _check_parameters(parameters: Obj, path: str, errors: Errors) -> None:
+def _check_parameters(parameters: Object, path: str, errors: Errors) -> None:
     found: Errors = []
     check_reference(parameters, path, found)
     # Errors of the schema come last.
@@ -64,7 +65,7 @@ def _check_parameters(parameters: Obj, path: str, errors: Errors) -> None:
     errors.extend(each for each in found if each.reason == REQUIRED)
 
 
-def _check_scope(parameters: Obj, path: str, errors: Errors) -> None:
+def _check_scope(parameters: Object, path: str, errors: Errors) -> None:
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     namespace_path = child(path, "namespace")
     if scope == NAMESPACE:
@@ -80,9 +81,9 @@ def _check_scope(parameters: Obj, path: str, errors: Errors) -> None:
         errors.append(not_supported(child(path, "scope"), scope, (CLUSTER, NAMESPACE)))
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj.get("spec", {})
-    is_default = (metadata.get("annotations") or {}).get(DEFAULT_ANNOTATION) == "true"
+    is_default = (metadata.get("annotations") or {}).get(DEFAULT_INGRESS_CLASS_ANNOTATION) == "true"
     return [
         f"{metadata['name']} (default)" if is_default else metadata["name"],
         spec.get("controller", ""),
@@ -91,7 +92,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _parameters(parameters: Obj | None) -> str:
+def _parameters(parameters: Object | None) -> str:
     if parameters is None:
         return "<none>"
     group = parameters.get("apiGroup")

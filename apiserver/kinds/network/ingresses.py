@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_dns_label,
     check_dns_subdomain,
@@ -22,6 +23,7 @@ from kvstack.apimachinery.objects.names import (
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import INGRESS_CLASS_ANNOTATION
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.network.load_balancers import (
     check_load_balancer_status,
@@ -36,9 +38,7 @@ from kvstack.apiserver.kinds.rules import (
     needs_formatted,
 )
 from kvstack.apiserver.kinds.status_metadata import keep_spec
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
-
-CLASS_ANNOTATION: Final = "kubernetes.io/ingress.class"
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 _SPEC: Final = "io.k8s.api.networking.v1.IngressSpec"
 _PATH_TYPES: Final = enum_values("io.k8s.api.networking.v1.HTTPIngressPath", "pathType")
@@ -47,28 +47,28 @@ _BAD_ENDINGS: Final = ("/..", "/.")
 _HOSTS_SHOWN: Final = 3
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {"loadBalancer": {}}
     obj["metadata"]["generation"] = 1
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old["status"]
     raise_generation(new, old, _SPEC)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_spec(errors, obj["spec"])
     name = obj["spec"].get("ingressClassName")
-    annotation = (obj["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION)
+    annotation = (obj["metadata"].get("annotations") or {}).get(INGRESS_CLASS_ANNOTATION)
     if name is not None and annotation is not None and name != annotation:
         detail = "must match `ingressClassName` when both are specified"
-        errors.append(invalid(f"annotations.{CLASS_ANNOTATION}", annotation, detail))
+        errors.append(invalid(f"annotations.{INGRESS_CLASS_ANNOTATION}", annotation, detail))
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     old_spec = old["spec"]
     _check_spec(
@@ -84,7 +84,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     status, before = new["status"].get("loadBalancer"), old["status"].get("loadBalancer")
     path = "status.loadBalancer"
@@ -93,7 +93,11 @@ def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
 
 
 def _check_spec(
-    errors: Errors, spec: Obj, *, allows_bad_secret: bool = False, allows_bad_wildcard: bool = False
+    errors: Errors,
+    spec: Object,
+    *,
+    allows_bad_secret: bool = False,
+    allows_bad_wildcard: bool = False,
 ) -> None:
     rules, backend = spec.get("rules") or [], spec.get("defaultBackend")
     if not rules and backend is None:
@@ -115,7 +119,7 @@ def _check_spec(
         add_invalid(errors, "spec.ingressClassName", name, check_dns_subdomain(name))
 
 
-def _has_bad_wildcard(spec: Obj) -> bool:
+def _has_bad_wildcard(spec: Object) -> bool:
     errors: Errors = []
     for rule in spec.get("rules") or ():
         if "*" in rule.get("host", ""):
@@ -134,7 +138,7 @@ def _check_pattern(errors: Errors, path: str, host: str) -> None:
     add_invalid(errors, path, host, check(host))
 
 
-def _check_tls(errors: Errors, path: str, tls: Obj, *, allows_bad_secret: bool) -> None:
+def _check_tls(errors: Errors, path: str, tls: Object, *, allows_bad_secret: bool) -> None:
     for position, host in enumerate(tls.get("hosts") or ()):
         _check_pattern(errors, index(child(path, "hosts"), position), host)
     secret = tls.get("secretName", "")
@@ -142,7 +146,7 @@ def _check_tls(errors: Errors, path: str, tls: Obj, *, allows_bad_secret: bool) 
         add_invalid(errors, child(path, "secretName"), secret, check_dns_subdomain(secret))
 
 
-def _check_rule_value(rule: Obj, path: str, errors: Errors) -> None:
+def _check_rule_value(rule: Object, path: str, errors: Errors) -> None:
     http = rule.get("http")
     if http is None:
         return
@@ -153,7 +157,7 @@ def _check_rule_value(rule: Obj, path: str, errors: Errors) -> None:
         _check_path(each, index(paths_path, position), errors)
 
 
-def _check_path(item: Obj, path: str, errors: Errors) -> None:
+def _check_path(item: Object, path: str, errors: Errors) -> None:
     kind = item.get("pathType")
     if kind is None:
         errors.append(required(child(path, "pathType"), "pathType must be specified"))
@@ -177,7 +181,7 @@ def _path_problems(text: str, *, is_free: bool) -> list[str]:
     return problems
 
 
-def _check_backend(backend: Obj, path: str, errors: Errors) -> None:
+def _check_backend(backend: Object, path: str, errors: Errors) -> None:
     resource, service = backend.get("resource"), backend.get("service")
     if resource is not None and service is not None:
         detail = "cannot set both resource and service backends"
@@ -191,7 +195,7 @@ def _check_backend(backend: Obj, path: str, errors: Errors) -> None:
         errors.append(invalid(path, "", "resource or service backend is required"))
 
 
-def _check_service_port(errors: Errors, path: str, port: Obj) -> None:
+def _check_service_port(errors: Errors, path: str, port: Object) -> None:
     name, number = port.get("name", ""), port.get("number", 0)
     port_path = child(path, "service", "port")
     if name and number:
@@ -204,7 +208,7 @@ def _check_service_port(errors: Errors, path: str, port: Obj) -> None:
         errors.append(required(path, "port name or number is required"))
 
 
-def _check_group(reference: Obj, path: str, errors: Errors) -> None:
+def _check_group(reference: Object, path: str, errors: Errors) -> None:
     group = reference.get("apiGroup")
     if group is not None:
         add_invalid(errors, child(path, "apiGroup"), group, check_dns_subdomain(group))
@@ -220,21 +224,21 @@ check_reference: Final[Rule] = all_of(
 _check_service_name: Final[Rule] = needs_formatted("name", check_dns_label)
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     annotations = obj["metadata"].get("annotations") or {}
-    if CLASS_ANNOTATION not in annotations or "ingressClassName" in obj["spec"]:
+    if INGRESS_CLASS_ANNOTATION not in annotations or "ingressClassName" in obj["spec"]:
         return []
     return [
-        f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName'"
-        " instead"
+        f'annotation "{INGRESS_CLASS_ANNOTATION}" is deprecated,'
+        " please use 'spec.ingressClassName' instead"
     ]
 
 
-def _status_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
+def _status_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
     return status_warnings(new)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
     name = spec.get("ingressClassName")
     return [
@@ -247,7 +251,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _hosts(rules: list[Obj]) -> str:
+def _hosts(rules: list[Object]) -> str:
     hosts: list[str] = []
     has_more = False
     for each in rules:

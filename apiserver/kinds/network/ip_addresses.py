@@ -4,10 +4,11 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.addresses import validate_ip
 from kvstack.apimachinery.objects.field_errors import FieldError, child, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_subdomain, check_path_segment
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 _PARENT: Final = "spec.parentRef"
 
@@ -16,7 +17,7 @@ def _check_name(name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001  # a 
     return [each.body.partition(": ")[2].partition(": ")[2] for each in validate_ip("", name)]
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     parent = obj.get("spec", {}).get("parentRef")
     if parent is None:
@@ -36,19 +37,19 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
     if new.get("spec", {}).get("parentRef") != old.get("spec", {}).get("parentRef"):
         errors.append(invalid(_PARENT, None, IMMUTABLE))
     return errors
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [metadata["name"], _parent(obj), age(metadata.get("creationTimestamp"), now)]
 
 
-def _parent(obj: Obj) -> str:
+def _parent(obj: Object) -> str:
     parent = obj.get("spec", {}).get("parentRef")
     if parent is None:
         return "<none>"

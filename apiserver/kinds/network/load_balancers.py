@@ -9,16 +9,16 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
 
 _MODES = ("Proxy", "VIP")
 
 
 def check_load_balancer_status(
-    errors: Errors, path: str, status: Obj, old: Obj, *, has_modes: bool
+    errors: Errors, path: str, status: Object, old: Object, *, has_modes: bool
 ) -> None:
     """Check addresses and names; has_modes: of a Service, not an Ingress."""
     accepted = [each["ip"] for each in old.get("ingress") or () if each.get("ip")]
@@ -41,7 +41,7 @@ def check_host(errors: Errors, path: str, name: str) -> None:
         errors.append(invalid(path, name, "must be a DNS name, not an IP address"))
 
 
-def status_warnings(obj: Obj) -> list[str]:
+def status_warnings(obj: Object) -> list[str]:
     """Return the warnings about addresses in a status."""
     warnings: list[str] = []
     ingress = (obj["status"].get("loadBalancer") or {}).get("ingress")
@@ -51,7 +51,7 @@ def status_warnings(obj: Obj) -> list[str]:
     return warnings
 
 
-def shown_addresses(obj: Obj) -> str:
+def shown_addresses(obj: Object) -> str:
     """Return the addresses, or hostnames if there are none, sorted, without duplicates."""
     ingress = (obj["status"].get("loadBalancer") or {}).get("ingress")
     shown = {each.get("ip") or each.get("hostname") or "" for each in ingress or ()}

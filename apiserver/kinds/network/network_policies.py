@@ -18,21 +18,24 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import format_object, validate_object
 from kvstack.apimachinery.objects.names import check_port_name, check_port_number
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.generation import set_first_generation
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
-_PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
-_TYPES: Final = ("Ingress", "Egress")
+_GROUP: Final = "io.k8s.api.networking.v1"
+_PROTOCOLS: Final = enum_in_order(f"{_GROUP}.NetworkPolicyPort", "protocol", "TCP", "UDP", "SCTP")
+_TYPES: Final = enum_in_order(f"{_GROUP}.NetworkPolicySpec", "policyTypes", "Ingress", "Egress")
 _DIRECTIONS: Final = (("ingress", "from"), ("egress", "to"))
 """The lists of rules, and the field of peers in a rule."""
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     for rules, _ in _DIRECTIONS:
         for rule in spec.get(rules) or ():
@@ -42,16 +45,16 @@ def _default(obj: Obj) -> None:
         spec["policyTypes"] = list(_TYPES) if spec.get("egress") else ["Ingress"]
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     if new["spec"] != old["spec"]:  # empty and absent lists differ here
         new["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _errors(obj["spec"], accepted=frozenset(), allows_bad_values=False)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     accepted = frozenset(
         cidr
         for _, block in _blocks(old["spec"])
@@ -61,7 +64,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return _errors(new["spec"], accepted=accepted, allows_bad_values=is_bad)
 
 
-def _errors(spec: Obj, *, accepted: frozenset[str], allows_bad_values: bool) -> list[FieldError]:
+def _errors(spec: Object, *, accepted: frozenset[str], allows_bad_values: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     declared: list[FieldError] = []
     check = _Checks(errors, declared, accepted, allows_bad_values=allows_bad_values)
@@ -96,13 +99,13 @@ class _Checks:
         self._accepted = accepted
         self._allows_bad_values = allows_bad_values
 
-    def selector(self, path: str, selector: Obj) -> None:
+    def selector(self, path: str, selector: Object) -> None:
         """Check a pod or namespace selector."""
         self._errors.extend(
             validate_object(path, selector, allow_invalid_values=self._allows_bad_values)
         )
 
-    def peer(self, path: str, peer: Obj) -> None:
+    def peer(self, path: str, peer: Object) -> None:
         """Check a peer."""
         set_fields = [
             each for each in ("podSelector", "namespaceSelector") if peer.get(each) is not None
@@ -117,7 +120,7 @@ class _Checks:
         elif block is not None and set_fields:
             self._errors.append(forbidden(path, "may not specify both ipBlock and another peer"))
 
-    def _block(self, path: str, block: Obj) -> None:
+    def _block(self, path: str, block: Object) -> None:
         cidr_path, cidr = child(path, "cidr"), block.get("cidr", "")
         if not cidr:
             self._declared.append(required(cidr_path))
@@ -142,7 +145,7 @@ def _is_part(whole: Network, part: Network) -> bool:
     return whole.address.number >> shift == part.address.number >> shift
 
 
-def _check_port(errors: Errors, path: str, port: Obj) -> None:
+def _check_port(errors: Errors, path: str, port: Object) -> None:
     protocol = port.get("protocol")
     if protocol is not None and protocol not in _PROTOCOLS:
         errors.append(not_supported(child(path, "protocol"), JsonText(protocol), _PROTOCOLS))
@@ -174,7 +177,7 @@ def _check_types(errors: Errors, types: list[str]) -> None:
     )
 
 
-def _blocks(spec: Obj) -> Iterator[tuple[str, Obj]]:
+def _blocks(spec: Object) -> Iterator[tuple[str, Object]]:
     """Yield every ipBlock with its path."""
     for rules, side in _DIRECTIONS:
         for position, rule in enumerate(spec.get(rules) or ()):
@@ -184,7 +187,7 @@ def _blocks(spec: Obj) -> Iterator[tuple[str, Obj]]:
                     yield child(index(path, number), "ipBlock"), peer["ipBlock"]
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     warnings: list[str] = []
     for path, block in _blocks(obj["spec"]):
         warnings.extend(cidr_warnings(child(path, "cidr"), block.get("cidr", "")))
@@ -193,11 +196,11 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],

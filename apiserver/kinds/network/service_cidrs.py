@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.addresses import parse_cidr, validate_cidr
 from kvstack.apimachinery.objects.field_errors import FieldError, index, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.status_metadata import (
@@ -11,12 +12,12 @@ from kvstack.apiserver.kinds.status_metadata import (
     keep_all_but_status,
     keep_status,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 _PATH: Final = "spec.cidrs"
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     cidrs = _cidrs(obj)
     if not cidrs:
         return [required(_PATH, "at least one CIDR required")]
@@ -38,7 +39,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     cidrs, before = _cidrs(new), _cidrs(old)
     becomes_dual = len(before) == 1 and len(cidrs) == 2
     if len(cidrs) != len(before) and not becomes_dual:
@@ -51,11 +52,11 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors + _validate(new, context) if becomes_dual else errors
 
 
-def _cidrs(obj: Obj) -> list[str]:
+def _cidrs(obj: Object) -> list[str]:
     return obj.get("spec", {}).get("cidrs") or []
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [metadata["name"], ",".join(_cidrs(obj)), age(metadata.get("creationTimestamp"), now)]
 

@@ -6,16 +6,15 @@ It preceded the field and has no effect, but is validated: it must be a list of 
 Go's errors if it is not, and each toleration must be valid.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.field_errors import child, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
 from kvstack.apimachinery.objects.text.json_text import parse, type_word
 from kvstack.apiserver.kinds.pods.scheduling import check_toleration_list
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors
-
-Obj = dict[str, Any]
 
 TOLERATIONS: Final = "scheduler.alpha.kubernetes.io/tolerations"
 
@@ -90,7 +89,7 @@ def _field_mismatch(name: str, value: object) -> str:
     return f"{shown} into Go struct field Toleration.{field.go_name} of type {field.go_type}"
 
 
-def _with_own_names(toleration: Obj) -> Obj:
+def _with_own_names(toleration: Object) -> Object:
     # Go matches fields without JSON names case-insensitively.
     fields = ((_FIELDS.get(name.lower()), name) for name in toleration)
     return {

@@ -9,24 +9,26 @@ scheduler.alpha.kubernetes.io/tolerations                JSON; validated, withou
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.field_errors import child, forbidden, invalid, key
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import (
+    DELETION_COST_ANNOTATION,
+    MIRROR_ANNOTATION,
+    SECCOMP_POD_ANNOTATION,
+)
 from kvstack.apiserver.kinds.file_paths import check_descending
 from kvstack.apiserver.kinds.pods.annotated_tolerations import TOLERATIONS, check_tolerations
 from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.rules import Errors
 
-Obj = dict[str, Any]
 Annotations = Mapping[str, str]
 
-MIRROR: Final = "kubernetes.io/config.mirror"
-DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 APP_ARMOR_PREFIX: Final = "container.apparmor.security.beta.kubernetes.io/"
-SECCOMP_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
 SECCOMP_PREFIX: Final = "container.seccomp.security.alpha.kubernetes.io/"
 
 _LOCALHOST: Final = "localhost/"
@@ -44,17 +46,17 @@ def check_annotations(scope: SpecScope, annotations: Annotations, path: str) -> 
     if not annotations:
         return
     errors = scope.errors
-    mirror = annotations.get(MIRROR)
+    mirror = annotations.get(MIRROR_ANNOTATION)
     if mirror is not None and not scope.spec.get("nodeName"):
         message = "must set spec.nodeName if mirror pod annotation is set"
-        errors.append(invalid(key(path, MIRROR), mirror, message))
+        errors.append(invalid(key(path, MIRROR_ANNOTATION), mirror, message))
     if annotations.get(TOLERATIONS):
         check_tolerations(errors, annotations[TOLERATIONS], path, scope.tolerances)
-    cost = annotations.get(DELETION_COST)
+    cost = annotations.get(DELETION_COST_ANNOTATION)
     if cost is not None and not scope.tolerances.deletion_cost and not is_deletion_cost(cost):
-        errors.append(invalid(key(path, DELETION_COST), cost, "must be a 32bit integer"))
+        errors.append(invalid(key(path, DELETION_COST_ANNOTATION), cost, "must be a 32bit integer"))
     for name, value in annotations.items():
-        if name == SECCOMP_POD or name.startswith(SECCOMP_PREFIX):
+        if name == SECCOMP_POD_ANNOTATION or name.startswith(SECCOMP_PREFIX):
             _check_seccomp(errors, value, child(path, name))
     for name, value in annotations.items():
         if name.startswith(APP_ARMOR_PREFIX):
@@ -68,21 +70,21 @@ def check_annotation_changes(errors: Errors, new: Annotations, old: Annotations,
             if name.startswith(APP_ARMOR_PREFIX):
                 message = "may not remove or update AppArmor annotations"
                 errors.append(forbidden(key(path, name), message))
-            elif name == MIRROR:
+            elif name == MIRROR_ANNOTATION:
                 message = "may not remove or update mirror pod annotation"
                 errors.append(forbidden(key(path, name), message))
     for name in new:
         if name not in old:
             if name.startswith(APP_ARMOR_PREFIX):
                 errors.append(forbidden(key(path, name), "may not add AppArmor annotations"))
-            elif name == MIRROR:
+            elif name == MIRROR_ANNOTATION:
                 message = "may not add mirror pod annotation"
                 errors.append(forbidden(key(path, name), message))
 
 
 def check_matching_profiles(scope: SpecScope, annotations: Annotations) -> None:
     """Check that profiles in annotations match those in fields, if both are given."""
-    if not any(each.startswith((SECCOMP_POD, SECCOMP_PREFIX, APP_ARMOR_PREFIX))
+    if not any(each.startswith((SECCOMP_POD_ANNOTATION, SECCOMP_PREFIX, APP_ARMOR_PREFIX))
                for each in annotations):  # fmt: skip
         return
     _check_seccomp_matches(scope, annotations)
@@ -90,7 +92,7 @@ def check_matching_profiles(scope: SpecScope, annotations: Annotations) -> None:
         _check_app_armor_matches(scope, annotations)
 
 
-def app_armor_profile(annotation: str) -> Obj | None:
+def app_armor_profile(annotation: str) -> Object | None:
     """Return the profile that an annotation names; None if it names none."""
     kind = _APP_ARMOR.get(annotation)
     if kind is not None:
@@ -132,7 +134,7 @@ def _check_app_armor(scope: SpecScope, name: str, value: str, path: str) -> None
 
 def _check_seccomp_matches(scope: SpecScope, annotations: Annotations) -> None:
     context = scope.spec.get("securityContext") or {}
-    holders = [(context, SECCOMP_POD, scope.path)]
+    holders = [(context, SECCOMP_POD_ANNOTATION, scope.path)]
     holders += [
         (container.get("securityContext") or {}, SECCOMP_PREFIX + container.get("name", ""), path)
         for container, path in scope.containers()
@@ -157,7 +159,7 @@ def _check_app_armor_matches(scope: SpecScope, annotations: Annotations) -> None
 
 
 def _check_match(
-    errors: Errors, profile: Obj, annotation: str, kind: str, path: str, what: str
+    errors: Errors, profile: Object, annotation: str, kind: str, path: str, what: str
 ) -> None:
     field_type = profile.get("type")
     message = f"{what} type in annotation and field must match"

@@ -4,10 +4,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
-from kvstack.apimachinery.objects.core.pod_status import condition_of
+from kvstack.apimachinery.objects.core.pod_status import condition_of, is_ended, is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import age, human_duration, parse_time
-
-Obj = dict[str, Any]
 
 NONE: Final = "<none>"
 
@@ -24,7 +23,7 @@ class _ContainerCounts(NamedTuple):
     last_restart: float
     """When the last of them ended before its restart, seconds; 0: no restarts."""
 
-    def plus(self, status: Obj) -> "_ContainerCounts":
+    def plus(self, status: Object) -> "_ContainerCounts":
         ended = ((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")
         last = float(parse_time(ended)[0]) if ended else 0.0
         restarts = self.restarts + status.get("restartCount", 0)
@@ -34,7 +33,7 @@ class _ContainerCounts(NamedTuple):
 _NOTHING: Final = _ContainerCounts(0, 0.0)
 
 
-def cells(pod: Obj, now: float) -> list[Any]:
+def cells(pod: Object, now: float) -> list[Any]:
     """Return the cells of the row."""
     metadata, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     sidecars = {
@@ -59,7 +58,7 @@ def cells(pod: Obj, now: float) -> list[Any]:
     ]
 
 
-def row_conditions(pod: Obj) -> list[Obj]:
+def row_conditions(pod: Object) -> list[Object]:
     """Return the conditions of the row: whether the pod has ended."""
     phase = (pod.get("status") or {}).get("phase", "")
     message = _FINISHED.get(phase)
@@ -68,7 +67,7 @@ def row_conditions(pod: Obj) -> list[Obj]:
     return [{"type": "Completed", "status": "True", "reason": phase, "message": message}]
 
 
-def _summary(pod: Obj, sidecars: set[str]) -> tuple[int, str, _ContainerCounts]:
+def _summary(pod: Object, sidecars: set[str]) -> tuple[int, str, _ContainerCounts]:
     """Return the number of ready containers, the status as one word, and the restarts."""
     status = pod.get("status") or {}
     reason = status.get("reason") or status.get("phase", "")
@@ -86,13 +85,13 @@ def _summary(pod: Obj, sidecars: set[str]) -> tuple[int, str, _ContainerCounts]:
     if pod["metadata"].get("deletionTimestamp"):
         if status.get("reason") == "NodeLost":
             reason = "Unknown"
-        elif status.get("phase") not in _FINISHED:
+        elif not is_ended(pod):
             reason = "Terminating"
     return ready, reason, counted
 
 
 def _init_summary(
-    pod: Obj, statuses: Sequence[Obj], sidecars: set[str]
+    pod: Object, statuses: Sequence[Object], sidecars: set[str]
 ) -> tuple[int, str | None, _ContainerCounts, _ContainerCounts]:
     """Return ready sidecars, the reason of waiting, all restarts, and those of sidecars."""
     ready = 0
@@ -120,7 +119,7 @@ def _init_summary(
 
 
 def _main_summary(
-    pod: Obj, ready: int, reason: str, counted: _ContainerCounts
+    pod: Object, ready: int, reason: str, counted: _ContainerCounts
 ) -> tuple[int, str, _ContainerCounts]:
     is_running = False
     error = ""
@@ -138,8 +137,7 @@ def _main_summary(
             is_running = True
             ready += 1
     if reason == "Completed":
-        condition = condition_of(pod, "Ready")
-        if is_running and condition is not None and condition.get("status") == "True":
+        if is_running and is_ready(pod):
             reason = "Running"
         elif error:
             reason = error
@@ -148,12 +146,12 @@ def _main_summary(
     return ready, reason, counted
 
 
-def _ended(ended: Obj) -> str:
+def _ended(ended: Object) -> str:
     signal = ended.get("signal")
     return f"Signal:{signal}" if signal else f"ExitCode:{ended.get('exitCode', 0)}"
 
 
-def _gates(pod: Obj, spec: Obj) -> str:
+def _gates(pod: Object, spec: Object) -> str:
     gates = spec.get("readinessGates")
     if not gates:
         return NONE

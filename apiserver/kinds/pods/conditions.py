@@ -1,14 +1,11 @@
 """Pod conditions that the API server sets."""
 
-from typing import Any
-
 from kvstack.apimachinery.objects.core import conditions
-
-Obj = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def set_condition(
-    status: Obj, type_: str, value: str, now: str, reason: str = "", message: str = ""
+    status: Object, type_: str, value: str, now: str, reason: str = "", message: str = ""
 ) -> None:
     """Set a condition in a new list; its time stays if its status does. now: RFC 3339, UTC."""
     new = {"type": type_, "status": value, "lastProbeTime": None, "lastTransitionTime": now}

@@ -8,14 +8,13 @@ get the defaults of pods alone, so that a new default does not change stored tem
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.containers import all_containers
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import default_claim_spec
 from kvstack.apiserver.kinds.pods.containers.images import tag_of_image
-
-Obj = dict[str, Any]
 
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 _PROBE: Final = {
@@ -40,7 +39,7 @@ _SOURCES: Final[Mapping[str, Mapping[str, object]]] = {
 """Defaults of volume sources, shared with persistent volumes."""
 
 
-def default_pod(pod: Obj) -> None:
+def default_pod(pod: Object) -> None:
     """Set the defaults of a pod."""
     spec = pod.get("spec")
     if spec is not None:
@@ -51,14 +50,14 @@ def default_pod(pod: Obj) -> None:
         _default_status(status)
 
 
-def default_template(template: Obj) -> None:
+def default_template(template: Object) -> None:
     """Set the defaults of a pod template."""
     spec = template.get("spec")
     if spec is not None:
         default_spec(spec)
 
 
-def default_spec(spec: Obj) -> None:
+def default_spec(spec: Object) -> None:
     """Set the defaults of a pod's spec that templates get too."""
     _default_service_account(spec)
     spec.setdefault("dnsPolicy", "ClusterFirst")
@@ -74,7 +73,7 @@ def default_spec(spec: Obj) -> None:
     _round_up(spec.get("resources"))
 
 
-def default_volume_source(source_holder: Obj) -> None:
+def default_volume_source(source_holder: Object) -> None:
     """Set the constant defaults of a volume source, of a pod or a persistent volume."""
     for name in source_holder.keys() & _SOURCES.keys():
         source = source_holder[name]
@@ -83,13 +82,13 @@ def default_volume_source(source_holder: Obj) -> None:
                 source.setdefault(field, value)
 
 
-def _default_service_account(spec: Obj) -> None:
+def _default_service_account(spec: Object) -> None:
     name = spec.get("serviceAccountName") or spec.get("serviceAccount")
     if name:
         spec["serviceAccountName"] = spec["serviceAccount"] = name
 
 
-def _default_pod_spec(spec: Obj) -> None:
+def _default_pod_spec(spec: Object) -> None:
     grace = spec.get("terminationGracePeriodSeconds")
     if grace is not None and grace < 0:
         spec["terminationGracePeriodSeconds"] = 1
@@ -106,7 +105,7 @@ def _default_pod_spec(spec: Obj) -> None:
     spec.setdefault("enableServiceLinks", True)
 
 
-def _requests_from_limits(resources: Obj) -> None:
+def _requests_from_limits(resources: Object) -> None:
     limits = resources.get("limits")
     if limits:
         requests = resources.get("requests") or {}
@@ -115,7 +114,7 @@ def _requests_from_limits(resources: Obj) -> None:
             requests.setdefault(name, amount)
 
 
-def _default_volume(volume: Obj) -> None:
+def _default_volume(volume: Object) -> None:
     if not any(value is not None for name, value in volume.items() if name != "name"):
         volume["emptyDir"] = {}
         return
@@ -136,7 +135,7 @@ def _default_volume(volume: Obj) -> None:
         default_claim_spec(template.setdefault("spec", {}))
 
 
-def _default_container(container: Obj) -> None:
+def _default_container(container: Object) -> None:
     container.setdefault("imagePullPolicy", _pull_policy(container.get("image", "")))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
@@ -165,18 +164,18 @@ def _default_container(container: Obj) -> None:
             _default_http_get((lifecycle.get(name) or {}).get("httpGet"))
 
 
-def _default_http_get(action: Obj | None) -> None:
+def _default_http_get(action: Object | None) -> None:
     if action is not None:
         action.setdefault("path", "/")
         action.setdefault("scheme", "HTTP")
 
 
-def _default_field_reference(reference: Obj | None) -> None:
+def _default_field_reference(reference: Object | None) -> None:
     if reference is not None:
         reference.setdefault("apiVersion", "v1")
 
 
-def _default_status(status: Obj) -> None:
+def _default_status(status: Object) -> None:
     address, addresses = status.get("podIP"), status.get("podIPs")
     if address:
         if not addresses or addresses[0].get("ip") != address:
@@ -191,7 +190,7 @@ def _default_status(status: Obj) -> None:
     _round_up(status.get("resources"))
 
 
-def _round_up(resources: Obj | None) -> None:
+def _round_up(resources: Object | None) -> None:
     if resources:
         round_up_amounts(resources.get("limits"))
         round_up_amounts(resources.get("requests"))

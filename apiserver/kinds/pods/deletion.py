@@ -1,13 +1,10 @@
 """The grace period of a pod's deletion."""
 
-from typing import Any
-
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 
-Obj = dict[str, Any]
 
-
-def grace_period(pod: Obj, asked: int | None) -> int:
+def grace_period(pod: Object, asked: int | None) -> int:
     """Return the grace period in seconds, 0: immediate. asked: by the request, if given."""
     spec = pod.get("spec") or {}
     if not spec.get("nodeName") or is_ended(pod):

@@ -10,11 +10,11 @@ three lists.
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.containers import all_containers
+from kvstack.apimachinery.objects.json_object import Object
 
-Obj = dict[str, Any]
 _Tree = dict[str, Any]
 """The subtree of the next step, or the number of the feature whose field it is."""
-_Use = tuple[int, Obj, str]
+_Use = tuple[int, Object, str]
 """A feature, and the struct and the name of a field of it that is set."""
 
 
@@ -74,7 +74,7 @@ _OLD_ANNOTATIONS: Final = (
 )
 
 
-def drop_disabled_fields(spec: Obj, old_spec: Obj | None) -> None:
+def drop_disabled_fields(spec: Object, old_spec: Object | None) -> None:
     """Drop unused fields of disabled features from a pod's spec."""
     stop_signals = [
         each for each in all_containers(spec) if (each.get("lifecycle") or {}).get("stopSignal")
@@ -85,12 +85,12 @@ def drop_disabled_fields(spec: Obj, old_spec: Obj | None) -> None:
             del container["lifecycle"]
 
 
-def drop_disabled_status_fields(status: Obj, old_status: Obj | None) -> None:
+def drop_disabled_status_fields(status: Object, old_status: Object | None) -> None:
     """Drop unused fields of disabled features from a pod's status."""
     _drop(_STATUS_FEATURES, status, old_status)
 
 
-def drop_disabled_template_fields(template: Obj | None, old_template: Obj | None) -> None:
+def drop_disabled_template_fields(template: Object | None, old_template: Object | None) -> None:
     """Drop unused fields of disabled features from a pod template."""
     if template is None:
         return
@@ -100,7 +100,7 @@ def drop_disabled_template_fields(template: Obj | None, old_template: Obj | None
     drop_old_annotations(template.get("metadata"))
 
 
-def drop_old_annotations(metadata: Obj | None) -> None:
+def drop_old_annotations(metadata: Object | None) -> None:
     """Drop annotations that held init containers before these were fields."""
     annotations: dict[str, str] | None = (metadata or {}).get("annotations")
     if metadata is None or not annotations:
@@ -113,7 +113,7 @@ def drop_old_annotations(metadata: Obj | None) -> None:
             del metadata["annotations"]
 
 
-def _drop(features: _Tree, obj: Obj, old: Obj | None) -> None:
+def _drop(features: _Tree, obj: Object, old: Object | None) -> None:
     uses: list[_Use] = []
     _find(obj, features, uses)
     if not uses:
@@ -127,7 +127,7 @@ def _drop(features: _Tree, obj: Obj, old: Obj | None) -> None:
             del holder[name]
 
 
-def _find(obj: Obj, tree: _Tree, uses: list[_Use]) -> None:
+def _find(obj: Object, tree: _Tree, uses: list[_Use]) -> None:
     """Collect the fields of an object that a tree matches."""
     for name, below in tree.items():
         if name == "*":

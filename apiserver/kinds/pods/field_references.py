@@ -4,14 +4,13 @@ fieldRef: {"apiVersion": "v1", "fieldPath": "metadata.labels['app']"}
 resourceFieldRef: {"containerName": "c", "resource": "limits.cpu", "divisor": "1m"}
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import child, invalid, not_supported, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key
 from kvstack.apimachinery.objects.quantity import canonical
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-
-Obj = dict[str, Any]
 
 ENV_FIELDS: Final = (
     "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName",
@@ -41,7 +40,7 @@ _SIZES: Final = {"memory": "memory", "ephemeral-storage": "local ephemeral stora
 
 
 def check_field_reference(
-    reference: Obj, path: str, errors: Errors, fields: tuple[str, ...]
+    reference: Object, path: str, errors: Errors, fields: tuple[str, ...]
 ) -> None:
     """Check a reference to a field of the pod, which must be among `fields` or have a subscript."""
     for name in ("apiVersion", "fieldPath"):
@@ -64,7 +63,7 @@ def check_field_reference(
 
 
 def check_resource_reference(
-    reference: Obj, path: str, errors: Errors, *, needs_container: bool
+    reference: Object, path: str, errors: Errors, *, needs_container: bool
 ) -> None:
     """Check a reference to a request or limit of a container."""
     resource: str = reference.get("resource", "")

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import (
     child,
@@ -13,6 +13,7 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_label_key,
     check_label_value,
@@ -21,13 +22,11 @@ from kvstack.apimachinery.objects.names import (
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 
-Obj = dict[str, Any]
-
 _BAD_OPERATOR: Final = "not a valid selector operator"
 
 
 def check_node_selector(
-    selector: Obj, path: str, errors: Errors, *, allows_bad_values: bool = False
+    selector: Object, path: str, errors: Errors, *, allows_bad_values: bool = False
 ) -> None:
     """Check a node selector, which needs at least one term."""
     terms = selector.get("nodeSelectorTerms")
@@ -41,7 +40,7 @@ def check_node_selector(
 
 
 def check_node_selector_term(
-    term: Obj, path: str, errors: Errors, *, allows_bad_values: bool = False
+    term: Object, path: str, errors: Errors, *, allows_bad_values: bool = False
 ) -> None:
     """Check a term: requirements on labels, and on the node's name."""
     expressions_path = child(path, "matchExpressions")
@@ -55,7 +54,7 @@ def check_node_selector_term(
 
 
 def _check_requirement(
-    requirement: Obj,
+    requirement: Object,
     path: str,
     errors: Errors,
     allows_bad_values: bool,  # noqa: FBT001
@@ -82,7 +81,7 @@ def _check_requirement(
         _check_values(values, values_path, errors, check_label_value)
 
 
-def _check_field_requirement(requirement: Obj, path: str, errors: Errors) -> None:
+def _check_field_requirement(requirement: Object, path: str, errors: Errors) -> None:
     operator, values = requirement.get("operator", ""), requirement.get("values") or ()
     if operator not in {"In", "NotIn"}:
         errors.append(invalid(child(path, "operator"), JsonText(operator), _BAD_OPERATOR))

@@ -7,7 +7,7 @@ stored pod.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.core.pod_resources import (
@@ -17,6 +17,7 @@ from kvstack.apimachinery.objects.core.pod_resources import (
 )
 from kvstack.apimachinery.objects.core.quality_of_service import quality_of
 from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.pods.annotations import APP_ARMOR_PREFIX, app_armor_profile
@@ -31,16 +32,14 @@ from kvstack.apiserver.kinds.pods.security.contexts import check_app_armor
 from kvstack.apiserver.kinds.resource_names import can_be_overcommitted
 from kvstack.apiserver.kinds.strategy import Context
 
-Obj = dict[str, Any]
-
 SPEC_TYPE: Final = "io.k8s.api.core.v1.PodSpec"
 
 
-def prepare_create(pod: Obj, context: Context) -> None:
+def prepare_create(pod: Object, context: Context) -> None:
     """Prepare a new pod."""
     metadata, spec = pod.setdefault("metadata", {}), pod.setdefault("spec", {})
     metadata["generation"] = 1
-    status: Obj = {"phase": "Pending"}
+    status: Object = {"phase": "Pending"}
     pod["status"] = status
     drop_disabled_fields(spec, None)
     drop_old_annotations(metadata)
@@ -53,7 +52,7 @@ def prepare_create(pod: Obj, context: Context) -> None:
     status["qosClass"] = quality_of(pod)
 
 
-def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def prepare_update(new: Object, old: Object, _context: Context) -> None:
     """Keep what an update of a pod cannot change."""
     new["status"] = old.get("status", {})
     keep_pod_resources(new, old)
@@ -61,7 +60,7 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     raise_generation(new, old)
 
 
-def drop_disabled(new: Obj, old: Obj) -> None:
+def drop_disabled(new: Object, old: Object) -> None:
     """Drop fields of disabled features that the stored pod does not use."""
     drop_disabled_fields(new.setdefault("spec", {}), old.get("spec"))
     status = new.get("status")
@@ -70,14 +69,14 @@ def drop_disabled(new: Obj, old: Obj) -> None:
     drop_old_annotations(new.get("metadata"))
 
 
-def raise_generation(new: Obj, old: Obj) -> None:
+def raise_generation(new: Object, old: Object) -> None:
     """Increment the generation if the spec has changed."""
     if not same(new.get("spec"), old.get("spec"), SPEC_TYPE):
         metadata = new["metadata"]
         metadata["generation"] = metadata.get("generation", 0) + 1
 
 
-def keep_metadata(new: Obj, old: Obj) -> None:
+def keep_metadata(new: Object, old: Object) -> None:
     """Keep the metadata that subresources of a pod cannot change."""
     kept, stored = new["metadata"], old["metadata"]
     for name in _KEPT_METADATA:
@@ -87,7 +86,7 @@ def keep_metadata(new: Obj, old: Obj) -> None:
             kept.pop(name, None)
 
 
-def default_pod_resources(spec: Obj) -> None:
+def default_pod_resources(spec: Object) -> None:
     """Complete pod-level resources, if present, from those of the containers."""
     resources = spec.get("resources")
     if not resources or not (resources.get("requests") or resources.get("limits")):
@@ -114,22 +113,22 @@ def default_pod_resources(spec: Obj) -> None:
             resources[name] = amounts
 
 
-def keep_pod_resources(new: Obj, old: Obj) -> None:
+def keep_pod_resources(new: Object, old: Object) -> None:
     """Keep pod-level resources if a client that does not know them left them out."""
     stored = (old.get("spec") or {}).get("resources")
     if stored is not None:
         new.setdefault("spec", {}).setdefault("resources", stored)
 
 
-def _all_limit(spec: Obj, name: str) -> bool:
+def _all_limit(spec: Object, name: str) -> bool:
     return all(
         name in ((each.get("resources") or {}).get("limits") or {}) for each in all_containers(spec)
     )
 
 
-def _merge_label_keys(spec: Obj, labels: Mapping[str, str]) -> None:
+def _merge_label_keys(spec: Object, labels: Mapping[str, str]) -> None:
     affinity = spec.get("affinity") or {}
-    terms: list[Obj] = []
+    terms: list[Object] = []
     for name in ("podAffinity", "podAntiAffinity"):
         one = affinity.get(name) or {}
         terms += [each.get("podAffinityTerm") or {} for each in one.get(PREFERRED_TERMS) or ()]
@@ -143,7 +142,7 @@ def _merge_label_keys(spec: Obj, labels: Mapping[str, str]) -> None:
 
 
 def _merge_keys(
-    selector: Obj, keys: Sequence[str], operator: str, labels: Mapping[str, str]
+    selector: Object, keys: Sequence[str], operator: str, labels: Mapping[str, str]
 ) -> None:
     added = [
         {"key": key, "operator": operator, "values": [labels[key]]} for key in keys if key in labels
@@ -152,7 +151,7 @@ def _merge_keys(
         selector["matchExpressions"] = [*(selector.get("matchExpressions") or ()), *added]
 
 
-def _take_app_armor(spec: Obj, annotations: Mapping[str, str], context: Context) -> None:
+def _take_app_armor(spec: Object, annotations: Mapping[str, str], context: Context) -> None:
     if not annotations or (spec.get("os") or {}).get("name") == "windows":
         return
     of_pod = (spec.get("securityContext") or {}).get("appArmorProfile")

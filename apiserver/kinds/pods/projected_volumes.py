@@ -6,7 +6,7 @@ No two files may have the same path; that error is reported at the volume, with 
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.field_errors import (
@@ -18,6 +18,7 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key, length
 from kvstack.apiserver.kinds.file_paths import check_local
 from kvstack.apiserver.kinds.internal_values import internal_value
@@ -40,8 +41,6 @@ from kvstack.apiserver.kinds.signer_names import (
     signer_of_trust_bundle,
 )
 
-Obj = dict[str, Any]
-
 TOKEN_SECONDS_MIN: Final = 600
 TOKEN_SECONDS_MAX: Final = 1 << 32
 CERTIFICATE_SECONDS_MIN: Final = 3600
@@ -53,7 +52,7 @@ ANNOTATIONS_BYTES_MAX: Final = 256 * 1024
 _SAME_PATH: Final = "conflicting duplicate paths"
 
 
-def check_projected(scope: SpecScope, volume: Obj, path: str, errors: Errors) -> None:
+def check_projected(scope: SpecScope, volume: Object, path: str, errors: Errors) -> None:
     """Check a projected volume."""
     default_mode_and_user(volume, path, errors)
     files = _Files(path, errors)
@@ -68,7 +67,7 @@ def check_projected(scope: SpecScope, volume: Obj, path: str, errors: Errors) ->
             errors.append(forbidden(source_path, message))
 
 
-def check_user_annotations(annotations: Obj, path: str, errors: Errors) -> None:
+def check_user_annotations(annotations: Object, path: str, errors: Errors) -> None:
     """Check annotations of a certificate request for its signer."""
     for name in annotations:
         lower_name = name.lower()
@@ -107,7 +106,9 @@ class _Files:
         self._paths.add(path)
 
 
-def _check_keys(source: Obj, path: str, errors: Errors, files: _Files, _scope: SpecScope) -> None:
+def _check_keys(
+    source: Object, path: str, errors: Errors, files: _Files, _scope: SpecScope
+) -> None:
     name = source.get("name", "")
     _named(source, path, errors)
     for position, item in enumerate(source.get("items") or ()):
@@ -117,7 +118,7 @@ def _check_keys(source: Obj, path: str, errors: Errors, files: _Files, _scope: S
 
 
 def _check_downward(
-    source: Obj, path: str, errors: Errors, files: _Files, _scope: SpecScope
+    source: Object, path: str, errors: Errors, files: _Files, _scope: SpecScope
 ) -> None:
     for item in source.get("items") or ():
         check_downward_file(item, path, errors)
@@ -125,7 +126,9 @@ def _check_downward(
             files.add(item["path"], item["path"])
 
 
-def _check_token(source: Obj, path: str, errors: Errors, files: _Files, scope: SpecScope) -> None:
+def _check_token(
+    source: Object, path: str, errors: Errors, files: _Files, scope: SpecScope
+) -> None:
     seconds = source.get("expirationSeconds")
     if seconds is None:
         errors.append(required(child(path, "expirationSeconds")))
@@ -145,7 +148,7 @@ def _check_token(source: Obj, path: str, errors: Errors, files: _Files, scope: S
 
 
 def _check_trust_bundle(
-    source: Obj, path: str, errors: Errors, files: _Files, _scope: SpecScope
+    source: Object, path: str, errors: Errors, files: _Files, _scope: SpecScope
 ) -> None:
     name, signer = source.get("name"), source.get("signerName")
     if name is not None and signer is not None:
@@ -168,7 +171,7 @@ def _check_trust_bundle(
     files.add(file_path, file_path)
 
 
-def _check_bundle_by_name(source: Obj, name: str, path: str, errors: Errors) -> None:
+def _check_bundle_by_name(source: Object, name: str, path: str, errors: Errors) -> None:
     name_path = child(path, "name")
     if not name:
         errors.append(required(name_path, "must be a valid object name"))
@@ -188,7 +191,7 @@ def _check_bundle_by_name(source: Obj, name: str, path: str, errors: Errors) -> 
 
 
 def _check_certificate(
-    source: Obj, path: str, errors: Errors, files: _Files, _scope: SpecScope
+    source: Object, path: str, errors: Errors, files: _Files, _scope: SpecScope
 ) -> None:
     signer = source.get("signerName", "")
     check_signer_name(errors, child(path, "signerName"), signer)
@@ -227,7 +230,7 @@ def _check_certificate_age(seconds: int | None, signer: str, path: str, errors: 
 
 _named: Final = needs("name")
 _user: Final = numeric_id("user")
-_CHECKS: Final[dict[str, Callable[[Obj, str, Errors, _Files, SpecScope], None]]] = {
+_CHECKS: Final[dict[str, Callable[[Object, str, Errors, _Files, SpecScope], None]]] = {
     "secret": _check_keys,
     "configMap": _check_keys,
     "downwardAPI": _check_downward,

@@ -4,7 +4,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.pod_resources import (
     COMPUTE,
@@ -25,6 +25,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apimachinery.objects.quantity import QuantityError, parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
@@ -37,7 +38,6 @@ from kvstack.apiserver.kinds.resource_names import (
 )
 from kvstack.apiserver.kinds.rules import Errors
 
-Obj = dict[str, Any]
 CheckName = Callable[[Errors, str, str], None]
 
 POD_RESOURCES: Final = ("cpu", HUGE_PAGES_PREFIX, "memory")
@@ -45,7 +45,7 @@ POD_RESOURCES: Final = ("cpu", HUGE_PAGES_PREFIX, "memory")
 
 
 def check_requirements(
-    scope: SpecScope, requirements: Obj, path: str, check_name: CheckName
+    scope: SpecScope, requirements: Object, path: str, check_name: CheckName
 ) -> None:
     """Check requests, limits and claims of a container, or of a pod."""
     errors = scope.errors
@@ -68,7 +68,7 @@ def check_requirements(
         _check_claims(errors, claims, scope.claims, child(path, "claims"))
 
 
-def check_container_requirements(scope: SpecScope, requirements: Obj, path: str) -> None:
+def check_container_requirements(scope: SpecScope, requirements: Object, path: str) -> None:
     """Check requests, limits and claims of a container."""
     check_requirements(scope, requirements, path, check_container_resource_name)
 
@@ -138,7 +138,9 @@ def _check_against_limit(
         errors.append(invalid(path, amount, message))
 
 
-def _check_claims(errors: Errors, claims: Sequence[Obj], pod_claims: set[str], path: str) -> None:
+def _check_claims(
+    errors: Errors, claims: Sequence[Object], pod_claims: set[str], path: str
+) -> None:
     seen: set[str] = set()
     for position, claim in enumerate(claims):
         item_path = index(path, position)
@@ -185,7 +187,7 @@ def _check_pod_resource_name(errors: Errors, path: str, name: str) -> None:
         errors.append(not_supported(path, JsonText(name), POD_RESOURCES))
 
 
-def _check_consistency(scope: SpecScope, resources: Obj, path: str) -> None:
+def _check_consistency(scope: SpecScope, resources: Object, path: str) -> None:
     errors = scope.errors
     requests: dict[str, str] = resources.get("requests") or {}
     for name, needed in aggregate(scope.spec, "requests").items():
@@ -209,5 +211,5 @@ def _check_consistency(scope: SpecScope, resources: Obj, path: str) -> None:
                 errors.append(invalid(limit_path, limit, message))
 
 
-def _limits(container: Obj) -> dict[str, str]:
+def _limits(container: Object) -> dict[str, str]:
     return (container.get("resources") or {}).get("limits") or {}

@@ -8,7 +8,7 @@ once.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.field_errors import (
@@ -21,6 +21,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_decimal_integer,
     check_dns_label,
@@ -31,7 +32,7 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import JsonText
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.node_selectors import (
     check_node_selector,
@@ -47,12 +48,17 @@ from kvstack.apiserver.kinds.rules import (
     one_of,
 )
 
-Obj = dict[str, Any]
-
 _SPREAD: Final = "io.k8s.api.core.v1.TopologySpreadConstraint"
 REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
-TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+TAINT_EFFECTS: Final = enum_in_order(
+    "io.k8s.api.core.v1.Taint", "effect", "NoSchedule", "PreferNoSchedule", "NoExecute"
+)
+TOLERATION_OPERATORS: Final = enum_in_order(
+    "io.k8s.api.core.v1.Toleration", "operator", "Equal", "Exists", "Lt", "Gt"
+)
+_WITHOUT_COMPARING: Final = TOLERATION_OPERATORS[:2]
+"""Those that are named where the feature of the others is not the problem."""
 SPREAD_ACTIONS: Final = enum_values(_SPREAD, "whenUnsatisfiable")
 
 _BAD_WEIGHT: Final = "must be in the range 1-100"
@@ -90,7 +96,7 @@ def check_tolerations(scope: SpecScope) -> None:
 
 
 def check_toleration_list(
-    errors: Errors, tolerations: Sequence[Obj], path: str, *, allows_comparing: bool = False
+    errors: Errors, tolerations: Sequence[Object], path: str, *, allows_comparing: bool = False
 ) -> None:
     """Check tolerations of a pod or a RuntimeClass."""
     for position, toleration in enumerate(tolerations):
@@ -176,7 +182,7 @@ def check_scheduling_group(scope: SpecScope) -> None:
 
 
 def label_key_errors(
-    path: str, match: Sequence[str], mismatch: Sequence[str], selector: Obj | None
+    path: str, match: Sequence[str], mismatch: Sequence[str], selector: Object | None
 ) -> list[FieldError]:
     """Return the errors of label keys whose values come from the pod; `path`: of their owner."""
     match_path = child(path, "matchLabelKeys")
@@ -200,7 +206,7 @@ def label_key_errors(
 
 
 def older_label_key_errors(
-    path: str, keys: Sequence[str], selector: Obj | None
+    path: str, keys: Sequence[str], selector: Object | None
 ) -> list[FieldError]:
     """Return the errors of label keys by the rule before their values were merged."""
     if not keys:
@@ -219,7 +225,7 @@ def older_label_key_errors(
     return errors
 
 
-def _own_key_errors(path: str, keys: Sequence[str], selector: Obj | None) -> list[FieldError]:
+def _own_key_errors(path: str, keys: Sequence[str], selector: Object | None) -> list[FieldError]:
     if not keys:
         return []
     if selector is None:
@@ -230,7 +236,7 @@ def _own_key_errors(path: str, keys: Sequence[str], selector: Obj | None) -> lis
     return errors
 
 
-def _check_node_affinity(scope: SpecScope, affinity: Obj, path: str) -> None:
+def _check_node_affinity(scope: SpecScope, affinity: Object, path: str) -> None:
     errors = scope.errors
     needed = affinity.get(REQUIRED_TERMS)
     if needed is not None:
@@ -247,7 +253,7 @@ def _check_node_affinity(scope: SpecScope, affinity: Obj, path: str) -> None:
         check_node_selector_term(preference, preference_path, errors, allows_bad_values=True)
 
 
-def _check_pod_affinity(scope: SpecScope, affinity: Obj, path: str) -> None:
+def _check_pod_affinity(scope: SpecScope, affinity: Object, path: str) -> None:
     required_path = child(path, REQUIRED_TERMS)
     for position, term in enumerate(affinity.get(REQUIRED_TERMS) or ()):
         _check_pod_term(scope, term, index(required_path, position))
@@ -259,7 +265,7 @@ def _check_pod_affinity(scope: SpecScope, affinity: Obj, path: str) -> None:
         _check_pod_term(scope, term, child(item_path, "podAffinityTerm"))
 
 
-def _check_pod_term(scope: SpecScope, term: Obj, path: str) -> None:
+def _check_pod_term(scope: SpecScope, term: Object, path: str) -> None:
     errors = scope.errors
     allows = scope.tolerances.selector_values
     selector = term.get("labelSelector")
@@ -279,7 +285,7 @@ def _check_pod_term(scope: SpecScope, term: Obj, path: str) -> None:
     add_invalid(errors, key_path, key, check_label_key(key))
 
 
-def _check_weight(errors: Errors, term: Obj, path: str) -> None:
+def _check_weight(errors: Errors, term: Object, path: str) -> None:
     weight = term.get("weight", 0)
     if not 1 <= weight <= 100:
         errors.append(invalid(child(path, "weight"), weight, _BAD_WEIGHT))
@@ -287,7 +293,7 @@ def _check_weight(errors: Errors, term: Obj, path: str) -> None:
 
 def _check_toleration_value(
     errors: Errors,
-    toleration: Obj,
+    toleration: Object,
     path: str,
     allows_comparing: bool,  # noqa: FBT001
 ) -> None:
@@ -302,10 +308,9 @@ def _check_toleration_value(
             message = "value must be empty when `operator` is 'Exists'"
             errors.append(invalid(operator_path, value, message))
     elif operator not in {"Lt", "Gt"}:
-        errors.append(not_supported(operator_path, JsonText(operator), ("Equal", "Exists")))
+        errors.append(not_supported(operator_path, JsonText(operator), _WITHOUT_COMPARING))
     elif not allows_comparing:
-        known = ("Equal", "Exists", "Lt", "Gt")
-        errors.append(not_supported(operator_path, JsonText(operator), known))
+        errors.append(not_supported(operator_path, JsonText(operator), TOLERATION_OPERATORS))
     else:
         value_path = child(path, "value")
         add_invalid(errors, value_path, value, check_decimal_integer(value))
@@ -316,7 +321,7 @@ def _check_toleration_value(
 
 
 def _check_spread_constraint(
-    scope: SpecScope, constraint: Obj, later: Sequence[Obj], path: str
+    scope: SpecScope, constraint: Object, later: Sequence[Object], path: str
 ) -> None:
     errors = scope.errors
     check_positive(errors, child(path, "maxSkew"), constraint.get("maxSkew", 0))
@@ -340,7 +345,7 @@ def _check_spread_constraint(
     _check_spread_labels(scope, constraint, path)
 
 
-def _check_spread_labels(scope: SpecScope, constraint: Obj, path: str) -> None:
+def _check_spread_labels(scope: SpecScope, constraint: Object, path: str) -> None:
     errors = scope.errors
     keys, selector = constraint.get("matchLabelKeys") or (), constraint.get("labelSelector")
     if keys:
@@ -352,7 +357,7 @@ def _check_spread_labels(scope: SpecScope, constraint: Obj, path: str) -> None:
         errors += labels.validate_object(child(path, "labelSelector"), selector)
 
 
-def _check_claim(errors: Errors, claim: Obj, names: set[str], path: str) -> None:
+def _check_claim(errors: Errors, claim: Object, names: set[str], path: str) -> None:
     name = claim.get("name", "")
     name_path = child(path, "name")
     if not name:

@@ -6,7 +6,7 @@ The parts have modules of their own; this one has their order, and the checks of
 hostnames, DNS, host namespaces.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.addresses import validate_legacy_ip
 from kvstack.apimachinery.objects.field_errors import (
@@ -17,6 +17,7 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_labels
 from kvstack.apimachinery.objects.names import (
     check_dns_label,
@@ -26,6 +27,7 @@ from kvstack.apimachinery.objects.names import (
     name_is_dns_subdomain,
 )
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.containers.environment import check_file_key_volumes
 from kvstack.apiserver.kinds.pods.containers.validation import (
@@ -57,11 +59,14 @@ from kvstack.apiserver.kinds.rules import (
     one_of,
 )
 
-Obj = dict[str, Any]
-
-RESTART_POLICIES: Final = ("Always", "OnFailure", "Never")
-DNS_POLICIES: Final = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
-PREEMPTION_POLICIES: Final = ("PreemptLowerPriority", "Never")
+_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
+RESTART_POLICIES: Final = enum_in_order(_SPEC, "restartPolicy", "Always", "OnFailure", "Never")
+DNS_POLICIES: Final = enum_in_order(
+    _SPEC, "dnsPolicy", "ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"
+)
+PREEMPTION_POLICIES: Final = enum_in_order(
+    _SPEC, "preemptionPolicy", "PreemptLowerPriority", "Never"
+)
 NAMESERVERS_MAX: Final = 3
 SEARCH_PATHS_MAX: Final = 32
 SEARCH_CHARACTERS_MAX: Final = 2048
@@ -249,13 +254,13 @@ def _check_name(name: str) -> list[str]:
     return name_is_dns_subdomain(name, False)
 
 
-def _check_runtime_class(spec: Obj, path: str, errors: Errors) -> None:
+def _check_runtime_class(spec: Object, path: str, errors: Errors) -> None:
     name = spec.get("runtimeClassName")
     if name is not None:
         add_invalid(errors, child(path, "runtimeClassName"), name, _check_name(name))
 
 
-def _check_preemption(spec: Obj, path: str, errors: Errors) -> None:
+def _check_preemption(spec: Object, path: str, errors: Errors) -> None:
     policy = spec.get("preemptionPolicy")
     if policy == "":
         errors.append(required(child(path, "preemptionPolicy")))

@@ -8,17 +8,16 @@
 Binding and eviction are operations, not writes of a pod: see `binding` and `eviction`.
 """
 
-from typing import Any, Final
+from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods import cells, deletion, preparation, validation, warnings
 from kvstack.apiserver.kinds.pods.defaults import default_pod
 from kvstack.apiserver.kinds.pods.subresources import ephemeral_containers, resize, status
 from kvstack.apiserver.kinds.strategy import Deletion, Strategy, TableFormat
 
-Obj = dict[str, Any]
 
-
-def selectable(pod: Obj) -> dict[str, str]:
+def selectable(pod: Object) -> dict[str, str]:
     """Return the selectable fields of a pod."""
     spec, pod_status = pod.get("spec") or {}, pod.get("status") or {}
     addresses = pod_status.get("podIPs")

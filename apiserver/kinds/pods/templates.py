@@ -6,9 +6,9 @@ A template is checked like a pod, except for what only a pod has: its name, its 
 """
 
 from collections.abc import Callable
-from typing import Any
 
 from kvstack.apimachinery.objects.field_errors import FieldError, child, forbidden
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
 from kvstack.apiserver.kinds.pods.annotations import check_annotations, check_matching_profiles
 from kvstack.apiserver.kinds.pods.faults import tolerances_of
@@ -18,12 +18,10 @@ from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
 
-Obj = dict[str, Any]
-
 
 def check_template(
     errors: Errors,
-    template: Obj,
+    template: Object,
     path: str,
     context: Context,
     tolerances: Tolerances = NO_TOLERANCES,
@@ -56,7 +54,7 @@ def check_template(
 
 
 def check_with_tolerances(
-    check: Callable[[Tolerances], list[FieldError]], old_template: Obj | None
+    check: Callable[[Tolerances], list[FieldError]], old_template: Object | None
 ) -> list[FieldError]:
     """Return the errors of a check, without those that the old template already had.
 

@@ -6,7 +6,7 @@ one error with a diff of the specs.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
@@ -16,17 +16,19 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NEGATIVE, between
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff, internal_value
 from kvstack.apiserver.kinds.pods.annotations import (
-    MIRROR,
     check_annotation_changes,
     check_annotations,
     check_matching_profiles,
 )
 from kvstack.apiserver.kinds.pods.containers.validation import check_image_spaces
 from kvstack.apiserver.kinds.pods.faults import tolerances_of
+from kvstack.apiserver.kinds.pods.known_specs import KnownSpecs, key_of_spec
 from kvstack.apiserver.kinds.pods.preparation import SPEC_TYPE
 from kvstack.apiserver.kinds.pods.scheduling import REQUIRED_TERMS, check_toleration_list
 from kvstack.apiserver.kinds.pods.scope import SpecScope
@@ -35,12 +37,11 @@ from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
 
-Obj = dict[str, Any]
-
 _SPEC: Final = "spec"
 _ANNOTATIONS: Final = "metadata.annotations"
 _NODE_AFFINITY_TYPE: Final = "io.k8s.api.core.v1.NodeAffinity"
 _TERM_TYPE: Final = "io.k8s.api.core.v1.NodeSelectorTerm"
+_KNOWN: Final = KnownSpecs()
 _IMMUTABLE: Final = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
     "`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -49,7 +50,7 @@ _IMMUTABLE: Final = (
 )
 
 
-def validate(pod: Obj, context: Context) -> list[FieldError]:
+def validate(pod: Object, context: Context) -> list[FieldError]:
     """Return the errors of a new pod."""
     scope = checked(pod, context, NO_TOLERANCES)
     spec, errors = scope.spec, scope.errors
@@ -64,7 +65,7 @@ def validate(pod: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     """Return the errors of an update of a pod."""
 
     def check(tolerances: Tolerances) -> list[FieldError]:
@@ -75,12 +76,12 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return check_forgiving(check, old)
 
 
-def checked(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
+def checked(pod: Object, context: Context, tolerances: Tolerances) -> SpecScope:
     """Return the scope of a pod with the errors of its annotations and spec."""
     scope = scope_of(pod, context, tolerances)
     spec, errors = scope.spec, scope.errors
     check_annotations(scope, annotations_of(pod), _ANNOTATIONS)
-    check_spec(scope)
+    _check_spec(scope)
     if not spec.get("serviceAccountName"):
         _check_no_tokens(spec, errors)
     grace = spec.get("terminationGracePeriodSeconds")
@@ -92,8 +93,21 @@ def checked(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
     return scope
 
 
+def _check_spec(scope: SpecScope) -> None:
+    """Check the whole spec, unless an equal one was without fault."""
+    if scope.tolerances != NO_TOLERANCES:
+        check_spec(scope)
+        return
+    key = key_of_spec(scope.spec, scope.allow_privileged, scope.is_mirror)
+    if key not in _KNOWN:
+        before = len(scope.errors)
+        check_spec(scope)
+        if len(scope.errors) == before:
+            _KNOWN.add(key)
+
+
 def checked_update(
-    new: Obj, old: Obj, context: Context, tolerances: Tolerances
+    new: Object, old: Object, context: Context, tolerances: Tolerances
 ) -> list[FieldError]:
     """Return the errors of the new pod and of changes of its annotations."""
     scope = checked(new, context, tolerances)
@@ -101,14 +115,16 @@ def checked_update(
     return scope.errors
 
 
-def check_changed_annotations(scope: SpecScope, new: Obj, old: Obj) -> None:
+def check_changed_annotations(scope: SpecScope, new: Object, old: Object) -> None:
     """Check the annotations of a pod after an update, and that immutable ones did not change."""
     annotations = annotations_of(new)
     check_annotation_changes(scope.errors, annotations, annotations_of(old), _ANNOTATIONS)
     check_annotations(scope, annotations, _ANNOTATIONS)
 
 
-def check_forgiving(check: Callable[[Tolerances], list[FieldError]], old: Obj) -> list[FieldError]:
+def check_forgiving(
+    check: Callable[[Tolerances], list[FieldError]], old: Object
+) -> list[FieldError]:
     """Return the errors of a check, without those that the stored pod already had.
 
     Most updates have no errors, so the faults of the stored pod are only computed if there are
@@ -122,7 +138,7 @@ def check_forgiving(check: Callable[[Tolerances], list[FieldError]], old: Obj) -
     return errors
 
 
-def scope_of(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
+def scope_of(pod: Object, context: Context, tolerances: Tolerances) -> SpecScope:
     """Return the scope of the spec of a pod."""
     metadata = pod["metadata"]
     return SpecScope(
@@ -133,16 +149,16 @@ def scope_of(pod: Obj, context: Context, tolerances: Tolerances) -> SpecScope:
         is_pod=True,
         allow_privileged=context.allow_privileged,
         pod_name=metadata.get("name", ""),
-        is_mirror=MIRROR in annotations_of(pod),
+        is_mirror=MIRROR_ANNOTATION in annotations_of(pod),
     )
 
 
-def annotations_of(pod: Obj) -> Mapping[str, str]:
+def annotations_of(pod: Object) -> Mapping[str, str]:
     """Return the annotations of an object, empty if it has none."""
     return pod["metadata"].get("annotations") or {}
 
 
-def _check_no_tokens(spec: Obj, errors: Errors) -> None:
+def _check_no_tokens(spec: Object, errors: Errors) -> None:
     for position, volume in enumerate(spec.get("volumes") or ()):
         for number, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
             if source.get("serviceAccountToken") is not None:
@@ -151,7 +167,7 @@ def _check_no_tokens(spec: Obj, errors: Errors) -> None:
                 errors.append(forbidden(path, message))
 
 
-def _check_changes(errors: Errors, new: Obj, old: Obj, tolerances: Tolerances) -> None:
+def _check_changes(errors: Errors, new: Object, old: Object, tolerances: Tolerances) -> None:
     for name in ("containers", "initContainers"):
         if not _check_images(errors, new, old, name):
             return
@@ -170,7 +186,7 @@ def _check_changes(errors: Errors, new: Obj, old: Obj, tolerances: Tolerances) -
         errors.append(forbidden(_SPEC, f"{_IMMUTABLE}\n{diff}"))
 
 
-def _check_images(errors: Errors, new: Obj, old: Obj, name: str) -> bool:
+def _check_images(errors: Errors, new: Object, old: Object, name: str) -> bool:
     containers, path = new.get(name) or (), child(_SPEC, name)
     if len(containers) != len(old.get(name) or ()):
         errors.append(forbidden(path, "pod updates may not add or remove containers"))
@@ -182,7 +198,7 @@ def _check_images(errors: Errors, new: Obj, old: Obj, name: str) -> bool:
     return True
 
 
-def _check_deadline(errors: Errors, new: Obj, old: Obj) -> bool:
+def _check_deadline(errors: Errors, new: Object, old: Object) -> bool:
     path = "spec.activeDeadlineSeconds"
     deadline, before = new.get("activeDeadlineSeconds"), old.get("activeDeadlineSeconds")
     if deadline is None:
@@ -199,7 +215,7 @@ def _check_deadline(errors: Errors, new: Obj, old: Obj) -> bool:
     return True
 
 
-def _check_tolerations(errors: Errors, new: Obj, old: Obj, tolerances: Tolerances) -> None:
+def _check_tolerations(errors: Errors, new: Object, old: Object, tolerances: Tolerances) -> None:
     path = "spec.tolerations"
     now = new.get("tolerations") or ()
     known = [_without_seconds(each) for each in now]
@@ -212,11 +228,11 @@ def _check_tolerations(errors: Errors, new: Obj, old: Obj, tolerances: Tolerance
     check_toleration_list(errors, now, path, allows_comparing=allows)
 
 
-def _without_seconds(toleration: Obj) -> Obj:
+def _without_seconds(toleration: Object) -> Object:
     return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
 
-def _check_gates(errors: Errors, new: Obj, old: Obj) -> None:
+def _check_gates(errors: Errors, new: Object, old: Object) -> None:
     known = {each.get("name", "") for each in old.get("schedulingGates") or ()}
     added = {
         each.get("name", ""): position
@@ -228,7 +244,7 @@ def _check_gates(errors: Errors, new: Obj, old: Obj) -> None:
         errors.append(forbidden(f"spec.schedulingGates[{position}].name", message))
 
 
-def _without_changeable(new: Obj, old: Obj) -> Obj:
+def _without_changeable(new: Object, old: Object) -> Object:
     """Return the new spec with the old values of mutable fields."""
     rest = dict(new)
     for name in ("containers", "initContainers"):
@@ -245,14 +261,14 @@ def _without_changeable(new: Obj, old: Obj) -> Obj:
     return rest
 
 
-def _take(rest: Obj, old: Obj, name: str) -> None:
+def _take(rest: Object, old: Object, name: str) -> None:
     if name in old:
         rest[name] = old[name]
     else:
         rest.pop(name, None)
 
 
-def _check_node_selector(errors: Errors, rest: Obj, old: Obj) -> None:
+def _check_node_selector(errors: Errors, rest: Object, old: Object) -> None:
     selector, before = rest.get("nodeSelector") or {}, old.get("nodeSelector") or {}
     if any(selector.get(name) != value for name, value in before.items()):
         message = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
@@ -261,7 +277,7 @@ def _check_node_selector(errors: Errors, rest: Obj, old: Obj) -> None:
     _take(rest, old, "nodeSelector")
 
 
-def _check_node_affinity(errors: Errors, rest: Obj, old: Obj) -> None:
+def _check_node_affinity(errors: Errors, rest: Object, old: Object) -> None:
     """Check that node affinity was only narrowed, and set the old one in the rest."""
     affinity, before = rest.get("affinity"), old.get("affinity")
     mine = (affinity or {}).get("nodeAffinity")
@@ -278,7 +294,7 @@ def _check_node_affinity(errors: Errors, rest: Obj, old: Obj) -> None:
         rest["affinity"] = others
 
 
-def _check_narrowing(errors: Errors, new: Obj, old: Obj) -> None:
+def _check_narrowing(errors: Errors, new: Object, old: Object) -> None:
     path = f"spec.affinity.nodeAffinity.{REQUIRED_TERMS}.nodeSelectorTerms"
     before = (old.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or []
     terms = (new.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms")
@@ -296,7 +312,7 @@ def _check_narrowing(errors: Errors, new: Obj, old: Obj) -> None:
             errors.append(invalid(index(path, position), value, message))
 
 
-def _has_only_additions(term: Obj, stored: Obj) -> bool:
+def _has_only_additions(term: Object, stored: Object) -> bool:
     names = ("matchExpressions", "matchFields")
     if not any(stored.get(name) for name in names):
         return not any(term.get(name) for name in names)

@@ -4,9 +4,10 @@
 {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import child, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.file_paths import local_path
 from kvstack.apiserver.kinds.pods.field_references import (
     FILE_FIELDS,
@@ -15,10 +16,8 @@ from kvstack.apiserver.kinds.pods.field_references import (
 )
 from kvstack.apiserver.kinds.rules import Errors, all_of, file_mode, needs, numeric_id
 
-Obj = dict[str, Any]
 
-
-def check_downward_file(item: Obj, path: str, errors: Errors) -> None:
+def check_downward_file(item: Object, path: str, errors: Errors) -> None:
     """Check a file that holds a field or a resource; `path`: of the list's owner."""
     _file_path(item, path, errors)
     field, resource = item.get("fieldRef"), item.get("resourceFieldRef")

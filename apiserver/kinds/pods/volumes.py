@@ -9,7 +9,7 @@ the object; those names are upstream's.
 
 import re
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.field_errors import (
     child,
@@ -22,6 +22,7 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     between,
     check_dns_label,
@@ -57,8 +58,6 @@ from kvstack.apiserver.kinds.rules import (
     needs_one_of,
     one_of,
 )
-
-Obj = dict[str, Any]
 
 PULL_POLICIES: Final = enum_values("io.k8s.api.core.v1.Container", "imagePullPolicy")
 CSI_DRIVER_NAME_MAX: Final = 63
@@ -103,7 +102,7 @@ class Source(NamedTuple):
     """Its name in the error about a second source, if different."""
 
 
-def check_host_path(source: Obj, path: str, errors: Errors) -> None:
+def check_host_path(source: Object, path: str, errors: Errors) -> None:
     """Check a hostPath."""
     host_path = source.get("path")
     if not host_path:
@@ -113,7 +112,7 @@ def check_host_path(source: Obj, path: str, errors: Errors) -> None:
     _host_path_type(source, path, errors)
 
 
-def check_iscsi(source: Obj, path: str, errors: Errors) -> None:
+def check_iscsi(source: Object, path: str, errors: Errors) -> None:
     """Check an iSCSI target, in pods and persistent volumes."""
     _iscsi_target(source, path, errors)
     check_initiator(errors, child(path, "iqn"), source.get("iqn", ""))
@@ -134,7 +133,7 @@ def check_initiator(errors: Errors, path: str, name: str) -> None:
         _check_initiator_form(errors, path, name)
 
 
-def check_fc(source: Obj, path: str, errors: Errors) -> None:
+def check_fc(source: Object, path: str, errors: Errors) -> None:
     """Check a Fibre Channel volume: target WWNs and LUN, or WWIDs."""
     targets, identifiers = source.get("targetWWNs"), source.get("wwids")
     if not targets and not identifiers:
@@ -151,7 +150,7 @@ def check_fc(source: Obj, path: str, errors: Errors) -> None:
             _lun(source, path, errors)
 
 
-def check_quobyte(source: Obj, path: str, errors: Errors) -> None:
+def check_quobyte(source: Object, path: str, errors: Errors) -> None:
     """Check a Quobyte volume."""
     registry = source.get("registry", "")
     if not registry:
@@ -168,7 +167,7 @@ def check_quobyte(source: Obj, path: str, errors: Errors) -> None:
     needs("volume")(source, path, errors)
 
 
-def check_flocker(source: Obj, path: str, errors: Errors) -> None:
+def check_flocker(source: Object, path: str, errors: Errors) -> None:
     """Check a dataset of Flocker, which has a name or a UUID."""
     name, uuid = source.get("datasetName", ""), source.get("datasetUUID")
     if not name and not uuid:
@@ -180,7 +179,7 @@ def check_flocker(source: Obj, path: str, errors: Errors) -> None:
         errors.append(invalid(child(path, "datasetName"), name, "must not contain '/'"))
 
 
-def check_flex(source: Obj, path: str, errors: Errors) -> None:
+def check_flex(source: Object, path: str, errors: Errors) -> None:
     """Check a FlexVolume, whose options belong to its driver."""
     needs("driver")(source, path, errors)
     for name in source.get("options") or ():
@@ -190,7 +189,7 @@ def check_flex(source: Obj, path: str, errors: Errors) -> None:
             errors.append(invalid(key(child(path, "options"), name), name, message))
 
 
-def check_azure_disk(source: Obj, path: str, errors: Errors) -> None:
+def check_azure_disk(source: Object, path: str, errors: Errors) -> None:
     """Check an Azure disk, whose URI must match its kind."""
     _azure_disk(source, path, errors)
     kind = source.get("kind")
@@ -211,7 +210,7 @@ def check_csi_driver_name(errors: Errors, path: str, name: str) -> None:
     errors.extend(invalid(path, name, each) for each in check_dns_subdomain(name.lower()))
 
 
-def check_csi(source: Obj, path: str, errors: Errors) -> None:
+def check_csi(source: Object, path: str, errors: Errors) -> None:
     """Check a CSI volume."""
     check_csi_driver_name(errors, child(path, "driver"), source.get("driver", ""))
     secret = source.get("nodePublishSecretRef")
@@ -223,7 +222,7 @@ def check_csi(source: Obj, path: str, errors: Errors) -> None:
             _add_name_errors(errors, child(path, "name"), name)
 
 
-def check_empty_dir(source: Obj, path: str, errors: Errors) -> None:
+def check_empty_dir(source: Object, path: str, errors: Errors) -> None:
     """Check an emptyDir."""
     limit = source.get("sizeLimit")
     if limit is not None and parse(limit).sign < 0:
@@ -232,7 +231,7 @@ def check_empty_dir(source: Obj, path: str, errors: Errors) -> None:
     _empty_dir_mode(source, path, errors)
 
 
-def check_downward_api(source: Obj, path: str, errors: Errors) -> None:
+def check_downward_api(source: Object, path: str, errors: Errors) -> None:
     """Check a downwardAPI volume; errors of its files have the path of the volume."""
     default_mode_and_user(source, path, errors)
     for item in source.get("items") or ():
@@ -241,7 +240,7 @@ def check_downward_api(source: Obj, path: str, errors: Errors) -> None:
 
 def check_volumes(scope: SpecScope) -> None:
     """Check all volumes and record the valid ones in `scope.volumes`."""
-    volumes: Sequence[Obj] = scope.spec.get("volumes") or ()
+    volumes: Sequence[Object] = scope.spec.get("volumes") or ()
     created = _claims_to_create(scope.pod_name, volumes)
     list_path = child(scope.path, "volumes")
     for position, volume in enumerate(volumes):
@@ -263,7 +262,7 @@ def check_volumes(scope: SpecScope) -> None:
             scope.errors.append(invalid(claim_path, claim["claimName"], message))
 
 
-def check_volume(scope: SpecScope, volume: Obj, path: str, errors: Errors) -> None:
+def check_volume(scope: SpecScope, volume: Object, path: str, errors: Errors) -> None:
     """Check the source of one volume."""
     has_source = False
     given = [name for name in volume if volume[name] is not None and name in _BY_NAME]
@@ -284,7 +283,9 @@ def check_volume(scope: SpecScope, volume: Obj, path: str, errors: Errors) -> No
         errors.append(required(path, "must specify a volume type"))
 
 
-def _check_source(scope: SpecScope, source: Source, volume: Obj, path: str, errors: Errors) -> None:
+def _check_source(
+    scope: SpecScope, source: Source, volume: Object, path: str, errors: Errors
+) -> None:
     value = volume[source.name]
     source_path = child(path, source.error_name or source.name)
     if source.rule is not None:
@@ -299,7 +300,7 @@ def _check_source(scope: SpecScope, source: Source, volume: Obj, path: str, erro
         _pull_policy(value, source_path, errors)
 
 
-def _check_ephemeral(scope: SpecScope, volume: Obj, path: str, errors: Errors) -> None:
+def _check_ephemeral(scope: SpecScope, volume: Object, path: str, errors: Errors) -> None:
     template_path = child(path, "ephemeral", "volumeClaimTemplate")
     template = volume["ephemeral"].get("volumeClaimTemplate")
     if template is None:
@@ -315,7 +316,7 @@ def _check_ephemeral(scope: SpecScope, volume: Obj, path: str, errors: Errors) -
         )
 
 
-def _check_iscsi_length(volume: Obj, path: str, errors: Errors) -> None:
+def _check_iscsi_length(volume: Object, path: str, errors: Errors) -> None:
     name, source = volume.get("name", ""), volume["iscsi"]
     portal = source.get("targetPortal", "")
     if source.get("initiatorName") is not None and length(f"{name}:{portal}") > _ISCSI_NAME_MAX:
@@ -335,7 +336,7 @@ def _check_initiator_form(errors: Errors, path: str, name: str) -> None:
         errors.append(invalid(path, name, "must be valid format"))
 
 
-def _claims_to_create(pod_name: str, volumes: Sequence[Obj]) -> set[str]:
+def _claims_to_create(pod_name: str, volumes: Sequence[Object]) -> set[str]:
     if not pod_name:
         return set()
     return {

@@ -4,12 +4,14 @@ spec.containers[0].env[1]: hides previous definition of "A", which may be droppe
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.addresses import ip_warnings
 from kvstack.apimachinery.objects.field_errors import child, index, key
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SECCOMP_POD_ANNOTATION
 from kvstack.apiserver.kinds.deprecations import (
     VOLUME_DEPRECATIONS,
     claim_warnings,
@@ -20,15 +22,13 @@ from kvstack.apiserver.kinds.deprecations import (
 from kvstack.apiserver.kinds.internal_values import go_struct_text
 from kvstack.apiserver.kinds.pods.annotations import (
     APP_ARMOR_PREFIX,
-    SECCOMP_POD,
     SECCOMP_PREFIX,
     app_armor_profile,
 )
+from kvstack.apiserver.kinds.pods.known_specs import KnownSpecs, key_of_spec
 from kvstack.apiserver.kinds.pods.scheduling import PREFERRED_TERMS, REQUIRED_TERMS
 from kvstack.apiserver.kinds.pods.scope import containers_with_paths
 from kvstack.apiserver.kinds.strategy import Context
-
-Obj = dict[str, Any]
 
 _DNS_LABEL: Final = (
     "metadata.name: this is used in {what}, which can result in surprising behavior; a DNS label"
@@ -52,17 +52,24 @@ _PLAIN_SOURCES: Final = (
     ("secret", "Secret", "secretName"),
     ("downwardAPI", "DownwardAPI", ""),
 )
+_WITHOUT_WARNINGS: Final = KnownSpecs()
 _NO_SELECTOR: Final = "a null labelSelector results in matching no pod"
 
 
-def warnings(pod: Obj, _context: Context) -> list[str]:
+def warnings(pod: Object, _context: Context) -> list[str]:
     """Return the warnings about a new pod."""
     found = name_warnings(pod, "the Pod's hostname")
-    _add_warnings(found, pod.get("spec") or {}, pod.get("metadata") or {}, "")
+    spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
+    key = key_of_spec(spec, metadata.get("annotations"))
+    if key not in _WITHOUT_WARNINGS:
+        before = len(found)
+        _add_warnings(found, spec, metadata, "")
+        if len(found) == before:
+            _WITHOUT_WARNINGS.add(key)
     return found
 
 
-def template_warnings(template: Obj | None, path: str) -> list[str]:
+def template_warnings(template: Object | None, path: str) -> list[str]:
     """Return the warnings about a pod template; `path`: of the template."""
     found: list[str] = []
     if template is not None:
@@ -70,13 +77,13 @@ def template_warnings(template: Obj | None, path: str) -> list[str]:
     return found
 
 
-def name_warnings(obj: Obj, what: str = "Pod names and hostnames") -> list[str]:
+def name_warnings(obj: Object, what: str = "Pod names and hostnames") -> list[str]:
     """Return the warning about a name that is not a valid hostname."""
     wrong = check_dns_label(obj["metadata"].get("name", ""))
     return [_DNS_LABEL.format(what=what, wrong=" ".join(wrong))] if wrong else []
 
 
-def _add_warnings(warnings: list[str], spec: Obj, metadata: Obj, path: str) -> None:
+def _add_warnings(warnings: list[str], spec: Object, metadata: Object, path: str) -> None:
     spec_path = child(path, "spec")
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     annotations_path = child(path, "metadata", "annotations")
@@ -95,8 +102,8 @@ def _add_warnings(warnings: list[str], spec: Obj, metadata: Obj, path: str) -> N
         warnings += _pull_secret_warnings(secrets, child(spec_path, "imagePullSecrets"))
     warnings += fractional_bytes(spec.get("overhead"), child(spec_path, "overhead"))
     context = spec.get("securityContext") or {}
-    if SECCOMP_POD in annotations and context.get("seccompProfile") is None:
-        warnings.append(f"{key(annotations_path, SECCOMP_POD)}: {_NO_SECCOMP_FIELD}")
+    if SECCOMP_POD_ANNOTATION in annotations and context.get("seccompProfile") is None:
+        warnings.append(f"{key(annotations_path, SECCOMP_POD_ANNOTATION)}: {_NO_SECCOMP_FIELD}")
     containers = list(containers_with_paths(spec, spec_path))
     of_pod = context.get("appArmorProfile")
     for container, container_path in containers:
@@ -119,7 +126,7 @@ def _add_warnings(warnings: list[str], spec: Obj, metadata: Obj, path: str) -> N
     warnings += _address_warnings(spec, spec_path)
 
 
-def _node_label_warnings(spec: Obj, path: str) -> Iterable[str]:
+def _node_label_warnings(spec: Object, path: str) -> Iterable[str]:
     for name in spec.get("nodeSelector") or ():
         message = deprecated_node_label(name)
         if message:
@@ -136,7 +143,7 @@ def _node_label_warnings(spec: Obj, path: str) -> Iterable[str]:
             yield f"{child(spread_path, 'labelSelector')}: {_NO_SELECTOR}"
 
 
-def _node_affinity_warnings(affinity: Obj, path: str) -> Iterable[str]:
+def _node_affinity_warnings(affinity: Object, path: str) -> Iterable[str]:
     needed = (affinity.get(REQUIRED_TERMS) or {}).get("nodeSelectorTerms") or ()
     terms_path = child(path, REQUIRED_TERMS, "nodeSelectorTerms")
     for position, term in enumerate(needed):
@@ -148,7 +155,7 @@ def _node_affinity_warnings(affinity: Obj, path: str) -> Iterable[str]:
         yield from node_selector_term_warnings(preference, preference_path, checks_values=True)
 
 
-def _volume_warnings(volumes: Sequence[Obj], path: str) -> Iterable[str]:
+def _volume_warnings(volumes: Sequence[Object], path: str) -> Iterable[str]:
     for position, volume in enumerate(volumes):
         if _LOOKED_AT.isdisjoint(volume):
             continue
@@ -182,12 +189,12 @@ class _File(NamedTuple):
         return f"{quote(self.path)} ({source})"
 
 
-def _file(holder: Obj, source: str = "", name: str | None = None) -> _File:
+def _file(holder: Object, source: str = "", name: str | None = None) -> _File:
     path: str = holder.get("path", "")
     return _File(path.rstrip("/"), source, name)
 
 
-def _overlap_warnings(volume: Obj) -> Iterable[str]:
+def _overlap_warnings(volume: Object) -> Iterable[str]:
     for field, what, name in _PLAIN_SOURCES:
         source = volume.get(field)
         if source and source.get("items"):
@@ -202,11 +209,11 @@ def _overlap_warnings(volume: Obj) -> Iterable[str]:
             yield f"volume {_name(volume)} (Projected): overlapping paths: {pair}"
 
 
-def _name(volume: Obj) -> str:
+def _name(volume: Object) -> str:
     return quote(volume.get("name", ""))
 
 
-def _projected_files(source: Obj) -> list[_File]:
+def _projected_files(source: Object) -> list[_File]:
     for field, kind in (("configMap", "ConfigMap"), ("secret", "Secret")):
         one = source.get(field)
         if one is not None and one.get("items"):
@@ -245,7 +252,7 @@ def _is_below(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def _duplicates(items: Sequence[Obj], field: str, path: str, what: str) -> Iterable[str]:
+def _duplicates(items: Sequence[Object], field: str, path: str, what: str) -> Iterable[str]:
     seen: set[str] = set()
     for position, each in enumerate(items):
         value = each.get(field, "")
@@ -254,7 +261,7 @@ def _duplicates(items: Sequence[Obj], field: str, path: str, what: str) -> Itera
         seen.add(value)
 
 
-def _pull_secret_warnings(secrets: Sequence[Obj], path: str) -> Iterable[str]:
+def _pull_secret_warnings(secrets: Sequence[Object], path: str) -> Iterable[str]:
     yield from _duplicates(secrets, "name", path, "name")
     for position, each in enumerate(secrets):
         if not each.get("name"):
@@ -262,10 +269,10 @@ def _pull_secret_warnings(secrets: Sequence[Obj], path: str) -> Iterable[str]:
 
 
 def _profile_warnings(
-    container: Obj,
+    container: Object,
     annotations: Mapping[str, str],
     path: str,
-    of_pod: Obj | None,
+    of_pod: Object | None,
     *,
     is_template: bool,
 ) -> Iterable[str]:
@@ -283,7 +290,7 @@ def _profile_warnings(
         )
 
 
-def _container_warnings(container: Obj, path: str) -> Iterable[str]:
+def _container_warnings(container: Object, path: str) -> Iterable[str]:
     if resources := container.get("resources"):
         amounts_path = child(path, "resources")
         for name in ("memory", "ephemeral-storage"):
@@ -308,7 +315,7 @@ def _container_warnings(container: Obj, path: str) -> Iterable[str]:
 class _Port(NamedTuple):
     """A port and its path."""
 
-    port: Obj
+    port: Object
     container: str
     position: int
 
@@ -316,13 +323,13 @@ class _Port(NamedTuple):
         return index(child(self.container, "ports"), self.position)
 
 
-def _ports(containers: Sequence[tuple[Obj, str]]) -> Iterable[_Port]:
+def _ports(containers: Sequence[tuple[Object, str]]) -> Iterable[_Port]:
     for container, path in containers:
         for position, port in enumerate(container.get("ports") or ()):
             yield _Port(port, path, position)
 
 
-def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
+def _port_warnings(containers: Sequence[tuple[Object, str]]) -> Iterable[str]:
     ports_by_key: dict[tuple[int, str], list[_Port]] = {}
     for declared in _ports(containers):
         port = declared.port
@@ -345,7 +352,7 @@ def _port_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
         same.append(declared)
 
 
-def _port_name_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
+def _port_name_warnings(containers: Sequence[tuple[Object, str]]) -> Iterable[str]:
     known: dict[str, _Port] = {}
     for each in _ports(containers):
         name = each.port.get("name")
@@ -360,7 +367,7 @@ def _port_name_warnings(containers: Sequence[tuple[Obj, str]]) -> Iterable[str]:
             )
 
 
-def _pod_affinity_warnings(affinity: Obj, path: str) -> Iterable[str]:
+def _pod_affinity_warnings(affinity: Object, path: str) -> Iterable[str]:
     for name in ("podAffinity", "podAntiAffinity"):
         one = affinity.get(name) or {}
         for field, below in ((REQUIRED_TERMS, ()), (PREFERRED_TERMS, ("podAffinityTerm",))):
@@ -372,7 +379,7 @@ def _pod_affinity_warnings(affinity: Obj, path: str) -> Iterable[str]:
                     yield f"{selector_path}: {_NO_SELECTOR}"
 
 
-def _address_warnings(spec: Obj, path: str) -> Iterable[str]:
+def _address_warnings(spec: Object, path: str) -> Iterable[str]:
     for position, server in enumerate((spec.get("dnsConfig") or {}).get("nameservers") or ()):
         servers_path = child(path, "dnsConfig", "nameservers")
         yield from ip_warnings(index(servers_path, position), server)

@@ -10,6 +10,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     check_dns_subdomain,
@@ -20,7 +21,7 @@ from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rbac.declared import DECLARED
 from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, each
-from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy
 
 GROUP: Final = "rbac.authorization.k8s.io"
 SERVICE_ACCOUNT: Final = "ServiceAccount"
@@ -33,7 +34,7 @@ _ROLE_KINDS: Final = {True: ("Role", "ClusterRole"), False: ("ClusterRole",)}
 """Kinds that can be bound, by whether the binding is namespaced."""
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     reference = obj.setdefault("roleRef", {})
     if not reference.get("apiGroup"):
         reference["apiGroup"] = GROUP
@@ -42,7 +43,7 @@ def _default(obj: Obj) -> None:
             subject["apiGroup"] = GROUP
 
 
-def _check_reference(reference: Obj, errors: Errors, *, is_namespaced: bool) -> None:
+def _check_reference(reference: Object, errors: Errors, *, is_namespaced: bool) -> None:
     group, kind, name = (reference.get(each, "") for each in ("apiGroup", "kind", "name"))
     if group != GROUP:
         errors.append(not_supported("roleRef.apiGroup", group, (GROUP,)))
@@ -80,16 +81,16 @@ def _strategy(kind: str, *, is_namespaced: bool) -> Strategy:
     type_name = f"{_TYPES}.{kind}"
     check_subjects = each("subjects", _subject(is_namespaced=is_namespaced))
 
-    def own_errors(obj: Obj) -> list[FieldError]:
+    def own_errors(obj: Object) -> list[FieldError]:
         errors: Errors = []
         _check_reference(obj["roleRef"], errors, is_namespaced=is_namespaced)
         check_subjects(obj, "", errors)
         return errors
 
-    def validate(obj: Obj, _context: Context) -> list[FieldError]:
+    def validate(obj: Object, _context: Context) -> list[FieldError]:
         return DECLARED.merge(own_errors(obj), obj, None, type_name)
 
-    def validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+    def validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
         errors = own_errors(new)
         if new["roleRef"] != old["roleRef"]:
             value = internal_value(new["roleRef"], f"{_TYPES}.RoleRef")
@@ -107,7 +108,7 @@ def _strategy(kind: str, *, is_namespaced: bool) -> Strategy:
     )
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, reference = obj["metadata"], obj.get("roleRef") or {}
     subjects = obj.get("subjects") or []
     accounts = (
@@ -124,7 +125,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _of_kind(subjects: list[Obj], kind: str) -> Iterable[Obj]:
+def _of_kind(subjects: list[Object], kind: str) -> Iterable[Object]:
     return (each for each in subjects if each.get("kind") == kind)
 
 

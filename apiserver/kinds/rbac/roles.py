@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import validate_object
 from kvstack.apimachinery.objects.names import name_is_path_segment
 from kvstack.apiserver.kinds.rbac.declared import DECLARED
 from kvstack.apiserver.kinds.rules import Errors, Rule, each
-from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy
 
 _ROLE: Final = "io.k8s.api.rbac.v1.Role"
 _CLUSTER_ROLE: Final = "io.k8s.api.rbac.v1.ClusterRole"
@@ -44,31 +45,31 @@ _check_rules: Final = each("rules", _rule(is_namespaced=True))
 _check_cluster_rules: Final = each("rules", _rule(is_namespaced=False))
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _role_errors(obj, None)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     return _role_errors(new, old)
 
 
-def _role_errors(obj: Obj, old: Obj | None) -> list[FieldError]:
+def _role_errors(obj: Object, old: Object | None) -> list[FieldError]:
     errors: Errors = []
     _check_rules(obj, "", errors)
     return DECLARED.merge(errors, obj, old, _ROLE)
 
 
-def _validate_cluster(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate_cluster(obj: Object, _context: Context) -> list[FieldError]:
     return _cluster_role_errors(obj, None, allow_invalid_values=False)
 
 
-def _validate_cluster_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_cluster_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     was_wrong = any(validate_object("", each) for each in _selectors(old))
     return _cluster_role_errors(new, old, allow_invalid_values=was_wrong)
 
 
 def _cluster_role_errors(
-    obj: Obj, old: Obj | None, *, allow_invalid_values: bool
+    obj: Object, old: Object | None, *, allow_invalid_values: bool
 ) -> list[FieldError]:
     errors: Errors = []
     _check_cluster_rules(obj, "", errors)
@@ -85,13 +86,13 @@ def _cluster_role_errors(
     return DECLARED.merge(errors, obj, old, _CLUSTER_ROLE)
 
 
-def _selectors(obj: Obj) -> list[Obj]:
+def _selectors(obj: Object) -> list[Object]:
     return (obj.get("aggregationRule") or {}).get("clusterRoleSelectors") or []
 
 
 def _strategy(
-    validate: Callable[[Obj, Context], list[FieldError]],
-    validate_update: Callable[[Obj, Obj, Context], list[FieldError]],
+    validate: Callable[[Object, Context], list[FieldError]],
+    validate_update: Callable[[Object, Object, Context], list[FieldError]],
 ) -> Strategy:
     return Strategy(
         deletion=Deletion(allows_unread=False),

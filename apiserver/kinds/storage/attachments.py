@@ -11,6 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     too_long,
     too_long_characters,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     between,
@@ -25,7 +26,7 @@ from kvstack.apiserver.kinds.pods.defaults import default_volume_source
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.status_metadata import keep_all_but_status, keep_status
 from kvstack.apiserver.kinds.storage.volume_specs import check_inline_spec
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 _SPEC: Final = "io.k8s.api.storage.v1.VolumeAttachmentSpec"
 _ATTACHER_MAX: Final = 63
@@ -34,23 +35,23 @@ _MESSAGE_BYTES_MAX: Final = 1024
 _ONE_SOURCE: Final = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     inline = obj.get("spec", {}).get("source", {}).get("inlineVolumeSpec")
     if inline is not None:
         round_up_amounts(inline.get("capacity"))
         default_volume_source(inline)
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {"attached": False}
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors, declared = _errors(obj)
     return errors + declared
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors, declared = _errors(new)
     if not same(new["spec"], old["spec"], _SPEC):
         errors.append(invalid("spec", None, IMMUTABLE))
@@ -58,11 +59,11 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors + declared
 
 
-def _errors(obj: Obj) -> tuple[list[FieldError], list[FieldError]]:
+def _errors(obj: Object) -> tuple[list[FieldError], list[FieldError]]:
     """Return the errors, followed by those that the schema declares."""
     errors: list[FieldError] = []
     spec, status = obj["spec"], obj.get("status") or {}
-    source: Obj = spec.get("source") or {}
+    source: Object = spec.get("source") or {}
     _check_source(errors, source)
     node = spec.get("nodeName", "")
     add_invalid(errors, "spec.nodeName", node, check_dns_subdomain(node))
@@ -83,7 +84,7 @@ def _attacher_errors(attacher: str) -> list[FieldError]:
     return errors
 
 
-def _check_source(errors: Errors, source: Obj) -> None:
+def _check_source(errors: Errors, source: Object) -> None:
     inline, name = source.get("inlineVolumeSpec"), source.get("persistentVolumeName")
     path = "spec.source"
     if inline is None and name is None:
@@ -97,7 +98,7 @@ def _check_source(errors: Errors, source: Obj) -> None:
         errors.append(required(child(path, "persistentVolumeName"), detail))
 
 
-def _check_status(errors: Errors, status: Obj) -> None:
+def _check_status(errors: Errors, status: Object) -> None:
     metadata: dict[str, str] = status.get("attachmentMetadata") or {}
     size = sum(length(name) + length(value) for name, value in metadata.items())
     if size > _METADATA_BYTES_MAX:
@@ -114,7 +115,7 @@ def _check_status(errors: Errors, status: Obj) -> None:
             errors.append(invalid(child(path, "errorCode"), code, between(0, 2**31 - 1)))
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
     return [
         metadata["name"],

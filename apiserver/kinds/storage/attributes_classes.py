@@ -3,12 +3,13 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.storage.parameters import check_driver, check_parameters
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     driver = obj.get("driverName", "")
     if driver:
@@ -19,7 +20,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     return [
         forbidden(each, f"updates to {each} are forbidden.")
         for each in ("driverName", "parameters")
@@ -27,7 +28,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     ] + _validate(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     created = metadata.get("creationTimestamp")
     return [metadata["name"], obj.get("driverName", ""), age(created, now)]

@@ -3,22 +3,23 @@
 from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import validate_object
 from kvstack.apimachinery.objects.names import IMMUTABLE, NEGATIVE, check_dns_subdomain
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apiserver.kinds.deprecations import deprecated_node_label
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.rules import add_invalid
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 _SELECTOR: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.LabelSelector"
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _errors(obj, allows_bad_values=False)
 
 
-def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
+def _errors(obj: Object, *, allows_bad_values: bool) -> list[FieldError]:
     topology = obj.get("nodeTopology")
     errors = validate_object("nodeTopology", topology, allow_invalid_values=allows_bad_values)
     name = obj.get("storageClassName", "")
@@ -29,7 +30,7 @@ def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     before = old.get("nodeTopology")
     errors = _errors(new, allows_bad_values=bool(validate_object("", before)))
     topology = new.get("nodeTopology")
@@ -41,7 +42,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     topology = obj.get("nodeTopology") or {}
     warnings: list[str] = []
     for position, expression in enumerate(topology.get("matchExpressions") or ()):
@@ -57,7 +58,7 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 

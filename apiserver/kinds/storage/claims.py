@@ -8,7 +8,6 @@ where there was none; and, once it is bound, the requested size and the attribut
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.pod_resources import is_native
-from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -19,12 +18,14 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import validate_object
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_condition_reason, check_label_key
 from kvstack.apimachinery.objects.quantity import ZERO, Quantity, parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import STORAGE_CLASS_ANNOTATION
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.claim_specs import check_claim_spec
 from kvstack.apiserver.kinds.deprecations import claim_warnings
@@ -35,7 +36,7 @@ from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.storage.access_modes import modes_text
 from kvstack.apiserver.kinds.storage.volume_specs import FILESYSTEM
 from kvstack.apiserver.kinds.storage.volumes import PENDING
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Peculiarities, Strategy, with_status
 
 BOUND: Final = "Bound"
 
@@ -50,7 +51,7 @@ _STORAGE_PATH: Final = "spec.resources.requests.storage"
 _DEPRECATED_CLASS: Final = 'deprecated since v1.8; use "storageClassName" attribute instead'
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     spec.setdefault("volumeMode", FILESYSTEM)
     resources = spec.get("resources") or {}
@@ -63,23 +64,23 @@ def _default(obj: Obj) -> None:
     round_up_amounts(status.get("allocatedResources"))
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {"phase": PENDING}
     _join_sources(obj["spec"], None)
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old["status"]
     _join_sources(new["spec"], old["spec"])
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
     if "healthStatus" not in old["status"]:
         new["status"].pop("healthStatus", None)
 
 
-def _join_sources(spec: Obj, old: Obj | None) -> None:
+def _join_sources(spec: Object, old: Object | None) -> None:
     """Drop unsupported sources, and fill the old and the new field from each other."""
     old = old or {}
     reference = spec.get("dataSourceRef")
@@ -95,7 +96,7 @@ def _join_sources(spec: Obj, old: Obj | None) -> None:
     _fill_sources(spec)
 
 
-def _fill_sources(spec: Obj) -> None:
+def _fill_sources(spec: Object) -> None:
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source is not None and reference is None:
         spec["dataSourceRef"] = _plain_reference(source)
@@ -103,17 +104,17 @@ def _fill_sources(spec: Obj) -> None:
         spec["dataSource"] = _plain_reference(reference)
 
 
-def _plain_reference(source: Obj) -> Obj:
+def _plain_reference(source: Object) -> Object:
     return {each: source.get(each) for each in ("apiGroup", "kind", "name")}
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     check_claim_spec(obj["spec"], "spec", errors)
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     spec, before = new["spec"], dict(old["spec"])
     _fill_sources(before)
@@ -137,11 +138,12 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_fixed(errors: Errors, new: Obj, old: Obj, before: Obj) -> None:
+def _check_fixed(errors: Errors, new: Object, old: Object, before: Object) -> None:
     """Check that all else is unchanged."""
     spec, before = dict(new["spec"]), dict(before)
     annotation, old_annotation = (
-        (each["metadata"].get("annotations") or {}).get(CLASS_ANNOTATION) for each in (new, old)
+        (each["metadata"].get("annotations") or {}).get(STORAGE_CLASS_ANNOTATION)
+        for each in (new, old)
     )
     class_name = spec.get("storageClassName")
     if not before.get("volumeName"):
@@ -157,7 +159,7 @@ def _check_fixed(errors: Errors, new: Obj, old: Obj, before: Obj) -> None:
         del spec["storageClassName"]
     else:
         if (annotation or "") != (old_annotation or ""):
-            path = f"metadata.annotations.{CLASS_ANNOTATION}"
+            path = f"metadata.annotations.{STORAGE_CLASS_ANNOTATION}"
             errors.append(invalid(path, annotation or "", IMMUTABLE))
         if is_given_now and old_annotation in {None, class_name}:
             del spec["storageClassName"]
@@ -171,7 +173,7 @@ def _check_fixed(errors: Errors, new: Obj, old: Obj, before: Obj) -> None:
         errors.append(forbidden("spec", f"{text}\n{internal_diff(before, spec, _SPEC)}"))
 
 
-def _level(spec: Obj, before: Obj) -> None:
+def _level(spec: Object, before: Object) -> None:
     """Equalize what may differ in a bound claim: the size and the attributes class."""
     requests = (spec.get("resources") or {}).get("requests")
     if requests:
@@ -184,7 +186,7 @@ def _level(spec: Obj, before: Obj) -> None:
         spec.pop(_ATTRIBUTES, None)
 
 
-def _check_size(errors: Errors, spec: Obj, before: Obj, status: Obj) -> None:
+def _check_size(errors: Errors, spec: Object, before: Object, status: Object) -> None:
     size = _storage((spec.get("resources") or {}).get("requests"))
     old_size = _storage((before.get("resources") or {}).get("requests"))
     if size < old_size and size <= _storage(status.get("capacity")):
@@ -196,7 +198,7 @@ def _storage(amounts: dict[str, str] | None) -> Quantity:
     return ZERO if text is None else parse(text)
 
 
-def _check_attributes_class(errors: Errors, spec: Obj, before: Obj, status: Obj) -> None:
+def _check_attributes_class(errors: Errors, spec: Object, before: Object, status: Object) -> None:
     name = spec.get(_ATTRIBUTES)
     if name == before.get(_ATTRIBUTES) or status.get("currentVolumeAttributesClassName") is None:
         return
@@ -208,9 +210,9 @@ def _check_attributes_class(errors: Errors, spec: Obj, before: Obj, status: Obj)
         errors.append(forbidden(f"spec.{_ATTRIBUTES}", detail))
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
-    status: Obj = new["status"]
+    status: Object = new["status"]
     if not new["metadata"].get("resourceVersion"):
         errors.append(required("resourceVersion"))
     if not new["spec"].get("accessModes"):
@@ -239,7 +241,7 @@ def _check_valid(errors: Errors, path: str, amount: str) -> bool:
     return value >= 0
 
 
-def _check_health(errors: Errors, conditions: list[Obj]) -> None:
+def _check_health(errors: Errors, conditions: list[Object]) -> None:
     for position, each in enumerate(conditions):
         path = child(index("status.healthStatus.healthConditions", position), "reason")
         reason = each.get("reason", "")
@@ -254,19 +256,19 @@ def _key_errors(path: str, name: str) -> list[FieldError]:
     return wrong
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     warnings = list(claim_warnings(obj["spec"], "spec"))
-    if CLASS_ANNOTATION in (obj["metadata"].get("annotations") or {}):
-        path = key("metadata.annotations", CLASS_ANNOTATION)
+    if STORAGE_CLASS_ANNOTATION in (obj["metadata"].get("annotations") or {}):
+        path = key("metadata.annotations", STORAGE_CLASS_ANNOTATION)
         warnings.insert(0, f"{path}: {_DEPRECATED_CLASS}")
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec, status = obj["metadata"], obj["spec"], obj["status"]
     volume = spec.get("volumeName", "")
     annotations = metadata.get("annotations") or {}
@@ -277,7 +279,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
         volume,
         (status.get("capacity") or {}).get("storage", "0") if volume else "",
         modes_text(status.get("accessModes")) if volume else "",
-        annotations.get(CLASS_ANNOTATION, spec.get("storageClassName", "")),
+        annotations.get(STORAGE_CLASS_ANNOTATION, spec.get("storageClassName", "")),
         "<unset>" if attributes_class is None else attributes_class,
         age(metadata.get("creationTimestamp"), now),
         spec.get("volumeMode", "<unset>"),
@@ -294,7 +296,7 @@ CLAIMS: Final = with_status(
         warnings=_warnings,
         update_warnings=_update_warnings,
         cells=_cells,
-        is_completed_when_read=True,  # with the phase
+        peculiarities=Peculiarities(is_completed_when_read=True),  # with the phase
     ),
     prepare_update=_prepare_status,
     validate_update=_validate_status,

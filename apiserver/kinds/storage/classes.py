@@ -12,18 +12,23 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_label_key
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import (
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+)
 from kvstack.apiserver.kinds.deprecations import deprecated_node_label
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.storage.parameters import check_driver, check_parameters
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, TableFormat
+from kvstack.apiserver.kinds.strategy import Context, Strategy, TableFormat
 
 DEFAULT_ANNOTATIONS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
 )
 
 _POLICIES: Final = ("Delete", "Retain")
@@ -31,12 +36,12 @@ _BINDING_MODES: Final = enum_values("io.k8s.api.storage.v1.StorageClass", "volum
 _FIXED: Final = ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode")
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("reclaimPolicy", "Delete")
     obj.setdefault("volumeBindingMode", "Immediate")
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     provisioner = obj.get("provisioner", "")
     if provisioner:
@@ -55,7 +60,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     return _validate(new, context) + [
         invalid(each, None, IMMUTABLE)
         for each in _FIXED
@@ -63,7 +68,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     ]
 
 
-def _check_topologies(errors: Errors, terms: Sequence[Obj]) -> None:
+def _check_topologies(errors: Errors, terms: Sequence[Object]) -> None:
     # Upstream compares a term with as many empty ones as there are terms, too.
     seen: list[dict[str, set[str]]] = [{} for _ in terms]
     for position, term in enumerate(terms):
@@ -73,7 +78,7 @@ def _check_topologies(errors: Errors, terms: Sequence[Obj]) -> None:
         seen.append(values)
 
 
-def _check_term(errors: Errors, path: str, expressions: Sequence[Obj]) -> dict[str, set[str]]:
+def _check_term(errors: Errors, path: str, expressions: Sequence[Object]) -> dict[str, set[str]]:
     by_key: dict[str, set[str]] = {}
     for position, expression in enumerate(expressions):
         field = index(path, position)
@@ -93,7 +98,7 @@ def _check_term(errors: Errors, path: str, expressions: Sequence[Obj]) -> dict[s
     return by_key
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     warnings: list[str] = []
     for position, term in enumerate(obj.get("allowedTopologies") or ()):
         path = child(index("allowedTopologies", position), "matchLabelExpressions")
@@ -104,11 +109,11 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def effective_default(classes: Sequence[Obj]) -> str:
+def effective_default(classes: Sequence[Object]) -> str:
     """Return the name of the class that claims without one get: the newest default; or ""."""
     defaults = [
         (each["metadata"].get("creationTimestamp") or "", each["metadata"]["name"])
@@ -119,13 +124,13 @@ def effective_default(classes: Sequence[Obj]) -> str:
     return min((name for created, name in defaults if created == newest), default="")
 
 
-def is_default(storage_class: Obj) -> bool:
+def is_default(storage_class: Object) -> bool:
     """Return whether a class is marked as the default."""
     annotations = storage_class["metadata"].get("annotations") or {}
     return any(annotations.get(each) == "true" for each in DEFAULT_ANNOTATIONS)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     return [
         metadata["name"],
@@ -137,7 +142,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _mark_default(classes: Sequence[Obj], rows: Sequence[list[Any]]) -> None:
+def _mark_default(classes: Sequence[Object], rows: Sequence[list[Any]]) -> None:
     name = effective_default(classes)
     for each, cells in zip(classes, rows, strict=True):
         if name and each["metadata"]["name"] == name:

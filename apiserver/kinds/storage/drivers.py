@@ -11,12 +11,13 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apiserver.kinds.generation import raise_generation
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 PERSISTENT: Final = "Persistent"
 
@@ -41,7 +42,7 @@ _TOKENS_EXPOSED: Final = (
 )
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     for name, value in _DEFAULTS.items():
         spec.setdefault(name, value)
@@ -49,11 +50,11 @@ def _default(obj: Obj) -> None:
         spec["volumeLifecycleModes"] = [PERSISTENT]
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     raise_generation(new, old, _SPEC)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     spec = obj["spec"]
     _check_given(errors, spec, ("attachRequired", "podInfoOnMount", "storageCapacity"))
@@ -79,14 +80,14 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_given(errors: Errors, spec: Obj, names: tuple[str, ...]) -> None:
+def _check_given(errors: Errors, spec: Object, names: tuple[str, ...]) -> None:
     for each in names:
         if spec.get(each) is None:
             shown = "attachedRequired" if each == "attachRequired" else each
             errors.append(required(child("spec", shown)))
 
 
-def _check_token_requests(errors: Errors, requests: list[Obj]) -> None:
+def _check_token_requests(errors: Errors, requests: list[Object]) -> None:
     audiences: set[str] = set()
     for position, each in enumerate(requests):
         path = index("spec.tokenRequests", position)
@@ -104,7 +105,7 @@ def _check_token_requests(errors: Errors, requests: list[Obj]) -> None:
             errors.append(invalid(field, seconds, detail))
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
     spec, before = new["spec"], old["spec"]
     if spec.get("attachRequired") != before.get("attachRequired"):
@@ -115,19 +116,19 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     spec = obj["spec"]
     is_exposed = spec.get("tokenRequests") and spec.get("serviceAccountTokenInSecrets") is None
     return [_TOKENS_EXPOSED] if is_exposed else []
 
 
-def _update_warnings(new: Obj, old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, old: Object, context: Context) -> list[str]:
     if new["spec"].get("tokenRequests") == old["spec"].get("tokenRequests"):
         return []
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
     requests = spec.get("tokenRequests")
     return [

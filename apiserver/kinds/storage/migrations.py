@@ -3,8 +3,10 @@
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import field_checks
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, required
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns1035_label, check_dns_subdomain
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
@@ -13,7 +15,7 @@ from kvstack.apiserver.kinds.status_metadata import (
     keep_all_but_status,
     keep_status,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 RUNNING: Final = "Running"
 SUCCEEDED: Final = "Succeeded"
@@ -26,12 +28,12 @@ _VERSION: Final = "status.resourceVersion"
 _CONDITIONS: Final = "status.conditions"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     obj.setdefault("spec", {}).setdefault("resource", {})
     obj.setdefault("status", {})
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     names = obj["spec"]["resource"]
     resource, group = names.get("resource", ""), names.get("group", "")
@@ -44,14 +46,14 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
     if not same(new["spec"], old["spec"], _SPEC):
         errors.append(invalid("spec", internal_value(new["spec"], _SPEC), IMMUTABLE))
     return errors
 
 
-def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     status, conditions = new["status"], new["status"].get("conditions") or []
     version, before = (each["status"].get("resourceVersion", "") for each in (new, old))
     errors: list[FieldError] = []
@@ -79,14 +81,11 @@ def _version_problem(version: str) -> str:
     return f"resource version is not well formed: {version}"
 
 
-def _is_true(obj: Obj, kind: str) -> bool:
-    conditions = obj["status"].get("conditions") or ()
-    # Of conditions that share a type only the first counts.
-    statuses = (each.get("status") for each in conditions if each.get("type") == kind)
-    return next(statuses, "") == "True"
+def _is_true(obj: Object, kind: str) -> bool:
+    return is_true(obj["status"].get("conditions"), kind)
 
 
-def _cells(obj: Obj, _now: float) -> list[Any]:
+def _cells(obj: Object, _now: float) -> list[Any]:
     names, state = obj["spec"]["resource"], "Unknown"
     for condition in (obj.get("status") or {}).get("conditions") or ():
         if condition.get("status") == "True" and condition.get("type") in {

@@ -17,6 +17,7 @@ from kvstack.apimachinery.objects.field_errors import (
     too_long,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     check_condition_reason,
@@ -25,12 +26,12 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.volumes import check_csi_driver_name
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.status_metadata import begin_without_status, keep_metadata
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 _DRIVER: Final = "io.k8s.api.storage.v1.CSINodeDriver"
 _NODE_ID_MAX: Final = 256
@@ -39,18 +40,18 @@ _CONDITION: Final = "io.k8s.api.storage.v1.StorageHealthCondition"
 _HEALTH_STATES: Final = enum_values(_CONDITION, "status")
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     new["status"] = old.get("status", {})
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
     keep_metadata(new, old)
     if not (old.get("status") or {}).get("storageHealth"):
         (new.get("status") or {}).pop("storageHealth", None)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     names: set[str] = set()
     for position, driver in enumerate(obj.get("spec", {}).get("drivers") or ()):
@@ -86,9 +87,9 @@ def _check_topology_keys(errors: Errors, path: str, keys: list[str]) -> None:
         add_invalid(errors, path, each, check_label_key(each))
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = _validate(new, context)
-    drivers: list[Obj] = new.get("spec", {}).get("drivers") or []
+    drivers: list[Object] = new.get("spec", {}).get("drivers") or []
     for before in old.get("spec", {}).get("drivers") or ():
         for each in drivers:
             if each.get("name") == before.get("name"):
@@ -99,11 +100,11 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _without_count(driver: Obj) -> Obj:
+def _without_count(driver: Object) -> Object:
     return {name: value or None for name, value in driver.items() if name != "allocatable"}
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     names: set[str] = set()
     for position, health in enumerate((new.get("status") or {}).get("storageHealth") or ()):
@@ -125,7 +126,7 @@ def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]
     return errors
 
 
-def _check_condition(errors: Errors, path: str, condition: Obj) -> None:
+def _check_condition(errors: Errors, path: str, condition: Object) -> None:
     state, reason = condition.get("status", ""), condition.get("reason", "")
     if state not in _HEALTH_STATES:
         errors.append(not_supported(child(path, "status"), JsonText(state), _HEALTH_STATES))
@@ -145,11 +146,11 @@ def _check_condition(errors: Errors, path: str, condition: Obj) -> None:
 
 _HEALTH_CHOICES: Final = (
     ("accessMode", enum_values(_CONDITION, "accessMode")),
-    ("volumeMode", ("Filesystem", "Block")),
+    ("volumeMode", enum_in_order(_CONDITION, "volumeMode", "Filesystem", "Block")),
 )
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata = obj["metadata"]
     count = len(obj.get("spec", {}).get("drivers") or ())
     return [metadata["name"], count, age(metadata.get("creationTimestamp"), now)]

@@ -15,6 +15,7 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     between,
     check_dns_label,
@@ -42,7 +43,6 @@ from kvstack.apiserver.kinds.rules import (
     needs,
     needs_formatted,
 )
-from kvstack.apiserver.kinds.strategy import Obj
 
 ONE_TOO_MANY: Final = "may not specify more than 1 volume type"
 
@@ -56,7 +56,7 @@ _SECRETS: Final = (
 
 
 def check_source(
-    spec: Obj, path: str, errors: Errors, *, volume_name: str = "", has_affinity: bool = False
+    spec: Object, path: str, errors: Errors, *, volume_name: str = "", has_affinity: bool = False
 ) -> None:
     """Check the source in the spec of a volume, which has no name if it is inline."""
     has_source = False
@@ -83,7 +83,7 @@ def check_source(
         errors.append(required(path, "must specify a volume type"))
 
 
-def _check_iscsi(source: Obj, path: str, errors: Errors, volume_name: str) -> None:
+def _check_iscsi(source: Object, path: str, errors: Errors, volume_name: str) -> None:
     portal, initiator = source.get("targetPortal", ""), source.get("initiatorName")
     if not portal:
         errors.append(required(child(path, "targetPortal")))
@@ -116,14 +116,14 @@ def _check_initiator(errors: Errors, path: str, name: str) -> None:
     )
 
 
-def _check_local(source: Obj, path: str, errors: Errors) -> None:
+def _check_local(source: Object, path: str, errors: Errors) -> None:
     if not source.get("path"):
         errors.append(required(child(path, "path")))
     else:
         check_no_steps_back(errors, child(path, "path"), source["path"])
 
 
-def _check_endpoints_namespace(source: Obj, path: str, errors: Errors) -> None:
+def _check_endpoints_namespace(source: Object, path: str, errors: Errors) -> None:
     namespace, field = source.get("endpointsNamespace"), child(path, "endpointsNamespace")
     if namespace == "":
         detail = "if the endpointnamespace is set, it must be a valid namespace name"
@@ -132,12 +132,12 @@ def _check_endpoints_namespace(source: Obj, path: str, errors: Errors) -> None:
         errors.extend(invalid(field, namespace, each) for each in check_dns_label(namespace))
 
 
-def _check_secret_namespace(source: Obj, path: str, errors: Errors) -> None:
+def _check_secret_namespace(source: Object, path: str, errors: Errors) -> None:
     if source.get("secretNamespace") == "":
         errors.append(required(child(path, "secretNamespace")))
 
 
-def _check_csi(source: Obj, path: str, errors: Errors) -> None:
+def _check_csi(source: Object, path: str, errors: Errors) -> None:
     check_csi_driver_name(errors, child(path, "driver"), source.get("driver", ""))
     needs("volumeHandle")(source, path, errors)
     for each in _SECRETS:

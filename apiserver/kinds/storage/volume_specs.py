@@ -14,6 +14,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NOT_POSITIVE, check_dns_subdomain
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
@@ -22,7 +23,6 @@ from kvstack.apiserver.kinds.claim_specs import VOLUME_MODES, check_access_modes
 from kvstack.apiserver.kinds.pods.node_selectors import check_node_selector
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.storage.sources import check_source
-from kvstack.apiserver.kinds.strategy import Obj
 
 RECLAIM_POLICIES: Final = enum_values(
     "io.k8s.api.core.v1.PersistentVolumeSpec", "persistentVolumeReclaimPolicy"
@@ -35,7 +35,7 @@ _INLINE: Final = "in the context of inline volumes"
 
 
 def check_volume_spec(
-    spec: Obj, path: str, errors: Errors, *, name: str, allows_bad_values: bool = False
+    spec: Object, path: str, errors: Errors, *, name: str, allows_bad_values: bool = False
 ) -> None:
     """Check the spec of a PersistentVolume."""
     _check_modes(spec, path, errors)
@@ -64,7 +64,7 @@ def check_volume_spec(
     _check_attributes_class(spec, path, errors)
 
 
-def check_inline_spec(spec: Obj, path: str, errors: Errors) -> None:
+def check_inline_spec(spec: Object, path: str, errors: Errors) -> None:
     """Check the inline spec of an attached volume."""
     detail = f"may not be specified {_INLINE}"
     if spec.get("claimRef") is not None:
@@ -89,12 +89,12 @@ def check_inline_spec(spec: Obj, path: str, errors: Errors) -> None:
         errors.append(forbidden(child(path, "volumeMode"), text))
 
 
-def _policy(spec: Obj) -> str:
+def _policy(spec: Object) -> str:
     policy: str = spec.get("persistentVolumeReclaimPolicy", "")
     return policy
 
 
-def _check_modes(spec: Obj, path: str, errors: Errors) -> None:
+def _check_modes(spec: Object, path: str, errors: Errors) -> None:
     modes_path, modes = child(path, "accessModes"), spec.get("accessModes") or []
     if not modes:
         errors.append(required(modes_path))
@@ -114,13 +114,13 @@ def _check_capacity(capacity: dict[str, str] | None, path: str, errors: Errors) 
             errors.append(invalid(field, amount, NOT_POSITIVE))
 
 
-def _check_recycled_root(spec: Obj, path: str, errors: Errors) -> None:
+def _check_recycled_root(spec: Object, path: str, errors: Errors) -> None:
     host_path = (spec.get("hostPath") or {}).get("path", "")
     if host_path and posixpath.normpath(host_path) in {"/", "//"} and _policy(spec) == RECYCLE:
         errors.append(forbidden(path, "may not be 'recycle' for a hostPath mount of '/'"))
 
 
-def _check_attributes_class(spec: Obj, path: str, errors: Errors) -> None:
+def _check_attributes_class(spec: Object, path: str, errors: Errors) -> None:
     name, field = spec.get("volumeAttributesClassName"), child(path, "volumeAttributesClassName")
     if name is None:
         return

@@ -2,7 +2,6 @@
 
 from typing import Any, Final
 
-from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     forbidden,
@@ -11,10 +10,24 @@ from kvstack.apimachinery.objects.field_errors import (
     key,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_label_value
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.times import age
 from kvstack.apimachinery.schema.load import built_in_types
+from kvstack.apimachinery.well_known import (
+    ARCH_LABEL,
+    BETA_ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL,
+    BETA_OS_LABEL,
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    INSTANCE_TYPE_LABEL,
+    OS_LABEL,
+    REGION_LABEL,
+    STORAGE_CLASS_ANNOTATION,
+    ZONE_LABEL,
+)
 from kvstack.apiserver.kinds.amounts import round_up_amounts
 from kvstack.apiserver.kinds.deprecations import VOLUME_DEPRECATIONS, node_selector_term_warnings
 from kvstack.apiserver.kinds.equality import same
@@ -29,7 +42,7 @@ from kvstack.apiserver.kinds.storage.volume_specs import (
     RETAIN,
     check_volume_spec,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 MOUNT_ANNOTATION: Final = "volume.beta.kubernetes.io/mount-options"
 PENDING: Final = "Pending"
@@ -43,22 +56,22 @@ _MOUNTED: Final = SOURCE_NAMES - {
 """Sources that take mount options from an annotation."""
 
 _DEPRECATED_ANNOTATIONS: Final = {
-    CLASS_ANNOTATION: 'deprecated since v1.8; use "storageClassName" attribute instead',
+    STORAGE_CLASS_ANNOTATION: 'deprecated since v1.8; use "storageClassName" attribute instead',
     MOUNT_ANNOTATION: 'deprecated since v1.31; use "mountOptions" attribute instead',
 }
 _WARNED_SOURCES: Final = (
     "cephfs", "photonPersistentDisk", "scaleIO", "storageos", "glusterfs", "rbd",
 )  # fmt: skip
 _STABLE_LABELS: Final = {
-    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
-    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
-    "beta.kubernetes.io/os": "kubernetes.io/os",
-    "beta.kubernetes.io/arch": "kubernetes.io/arch",
-    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    BETA_ZONE_LABEL: ZONE_LABEL,
+    BETA_REGION_LABEL: REGION_LABEL,
+    BETA_OS_LABEL: OS_LABEL,
+    BETA_ARCH_LABEL: ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL: INSTANCE_TYPE_LABEL,
 }
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     if not spec.get("persistentVolumeReclaimPolicy"):
         spec["persistentVolumeReclaimPolicy"] = RETAIN
@@ -70,11 +83,11 @@ def _default(obj: Obj) -> None:
         status["phase"] = PENDING
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     obj["status"] = {"phase": PENDING, "lastPhaseTransitionTime": context.now}
 
 
-def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
+def _prepare_status(new: Object, old: Object, context: Context) -> None:
     new["spec"] = old["spec"]
     status, before = new["status"], old["status"]
     given, kept = (each.get("lastPhaseTransitionTime") for each in (status, before))
@@ -85,11 +98,11 @@ def _prepare_status(new: Obj, old: Obj, context: Context) -> None:
         status["lastPhaseTransitionTime"] = context.now
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     return _errors(obj, allows_bad_values=False)
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     spec, before = new["spec"], old["spec"]
     errors = _errors(new, allows_bad_values=_has_bad_values(before))
     errors += _source_errors(spec, before)
@@ -105,11 +118,11 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     return [] if new["metadata"].get("resourceVersion") else [required("resourceVersion")]
 
 
-def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
+def _errors(obj: Object, *, allows_bad_values: bool) -> list[FieldError]:
     errors: list[FieldError] = []
     metadata, spec = obj["metadata"], obj["spec"]
     name = metadata.get("name", "")
@@ -121,7 +134,7 @@ def _errors(obj: Obj, *, allows_bad_values: bool) -> list[FieldError]:
     return errors
 
 
-def _has_bad_values(spec: Obj) -> bool:
+def _has_bad_values(spec: Object) -> bool:
     """Return whether a stored volume has invalid label values in its affinity."""
     selector = (spec.get("nodeAffinity") or {}).get("required") or {}
     return any(
@@ -132,7 +145,7 @@ def _has_bad_values(spec: Obj) -> bool:
     )
 
 
-def _source_errors(spec: Obj, before: Obj) -> list[FieldError]:
+def _source_errors(spec: Object, before: Object) -> list[FieldError]:
     csi, old_csi = spec.get("csi"), before.get("csi")
     name = "controllerExpandSecretRef"
     if csi is not None and old_csi is not None and old_csi.get(name) is None:
@@ -146,18 +159,18 @@ def _source_errors(spec: Obj, before: Obj) -> list[FieldError]:
     return [forbidden("spec.persistentvolumesource", detail)]
 
 
-def _source(spec: Obj) -> Obj:
+def _source(spec: Object) -> Object:
     return {name: value for name, value in spec.items() if name in SOURCE_NAMES}
 
 
-def _internal_source(source: Obj) -> Obj:
+def _internal_source(source: Object) -> Object:
     fields = built_in_types()[_SPEC].fields.values()
     shown = {each.go_name for each in fields if each.name in SOURCE_NAMES}
     members = internal_value(source, _SPEC).items()
     return {name: value for name, value in members if name in shown}
 
 
-def _affinity_errors(affinity: Obj | None, before: Obj | None) -> list[FieldError]:
+def _affinity_errors(affinity: Object | None, before: Object | None) -> list[FieldError]:
     if before is None or same(affinity, before, _AFFINITY):
         return []
     if affinity is not None and same(affinity, _with_stable_labels(affinity, before), _AFFINITY):
@@ -168,11 +181,11 @@ def _affinity_errors(affinity: Obj | None, before: Obj | None) -> list[FieldErro
     ]
 
 
-def _with_stable_labels(affinity: Obj, before: Obj) -> Obj:
+def _with_stable_labels(affinity: Object, before: Object) -> Object:
     """Return the old affinity with deprecated labels renamed where the new one renames them."""
     terms = (affinity.get("required") or {}).get("nodeSelectorTerms") or []
     old_terms = (before.get("required") or {}).get("nodeSelectorTerms") or []
-    renamed: list[Obj] = []
+    renamed: list[Object] = []
     for position, old_term in enumerate(old_terms):
         term = terms[position] if position < len(terms) else {}
         renamed.append(
@@ -188,8 +201,8 @@ def _with_stable_labels(affinity: Obj, before: Obj) -> Obj:
     return {"required": {"nodeSelectorTerms": renamed}} if before.get("required") else {}
 
 
-def _renamed(old: list[Obj], new: list[Obj]) -> list[Obj]:
-    result: list[Obj] = []
+def _renamed(old: list[Object], new: list[Object]) -> list[Object]:
+    result: list[Object] = []
     for position, requirement in enumerate(old):
         name = requirement.get("key", "")
         other = new[position].get("key", "") if position < len(new) else name
@@ -198,7 +211,7 @@ def _renamed(old: list[Obj], new: list[Obj]) -> list[Obj]:
     return result
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     spec = obj["spec"]
     annotations = obj["metadata"].get("annotations") or {}
     warnings = [
@@ -222,11 +235,11 @@ def _warnings(obj: Obj, _context: Context) -> list[str]:
     return warnings
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec, status = obj["metadata"], obj["spec"], obj["status"]
     claim = spec.get("claimRef")
     annotations = metadata.get("annotations") or {}
@@ -238,7 +251,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
         spec.get("persistentVolumeReclaimPolicy", ""),
         "Terminating" if metadata.get("deletionTimestamp") else status.get("phase", ""),
         "" if claim is None else f"{claim.get('namespace', '')}/{claim.get('name', '')}",
-        annotations.get(CLASS_ANNOTATION, spec.get("storageClassName", "")),
+        annotations.get(STORAGE_CLASS_ANNOTATION, spec.get("storageClassName", "")),
         "<unset>" if attributes_class is None else attributes_class,
         status.get("reason", ""),
         age(metadata.get("creationTimestamp"), now),

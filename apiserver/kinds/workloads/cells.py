@@ -8,16 +8,17 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.groups import GroupKind, parse_group_version
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import age, human_duration, parse_time
+from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.cells import bool_text, first_of, pairs_text
-from kvstack.apiserver.kinds.strategy import Obj
 
 _NONE: Final = "<none>"
 _UNKNOWN: Final = "<unknown>"
 _METRICS_MAX: Final = 2
 
 
-def deployment_cells(obj: Obj, now: float) -> list[Any]:
+def deployment_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a Deployment."""
     status = _status(obj)
     return [
@@ -31,22 +32,22 @@ def deployment_cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def replica_set_cells(obj: Obj, now: float) -> list[Any]:
+def replica_set_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a ReplicaSet."""
     return [*_replica_cells(obj, now), labels.format_object(obj["spec"].get("selector"))]
 
 
-def replication_controller_cells(obj: Obj, now: float) -> list[Any]:
+def replication_controller_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a ReplicationController."""
     return [*_replica_cells(obj, now), pairs_text(obj["spec"].get("selector"))]
 
 
-def stateful_set_cells(obj: Obj, now: float) -> list[Any]:
+def stateful_set_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a StatefulSet."""
     return [_name(obj), _ready(obj), _age(obj, now), *_containers(obj)]
 
 
-def daemon_set_cells(obj: Obj, now: float) -> list[Any]:
+def daemon_set_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a DaemonSet."""
     spec, status = obj["spec"], _status(obj)
     counts = (
@@ -67,7 +68,7 @@ def daemon_set_cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def job_cells(obj: Obj, now: float) -> list[Any]:
+def job_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a Job."""
     return [
         _name(obj),
@@ -80,7 +81,7 @@ def job_cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def cron_job_cells(obj: Obj, now: float) -> list[Any]:
+def cron_job_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a CronJob."""
     spec, status = obj["spec"], _status(obj)
     last = status.get("lastScheduleTime")
@@ -99,14 +100,14 @@ def cron_job_cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def pod_template_cells(obj: Obj, _now: float) -> list[Any]:
+def pod_template_cells(obj: Object, _now: float) -> list[Any]:
     """Return the cells of a PodTemplate."""
     template = obj.get("template") or {}
     template_labels = (template.get("metadata") or {}).get("labels")
     return [_name(obj), *_containers({"spec": obj}), pairs_text(template_labels)]
 
 
-def controller_revision_cells(obj: Obj, now: float) -> list[Any]:
+def controller_revision_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a ControllerRevision."""
     owner = _NONE
     for each in obj["metadata"].get("ownerReferences") or ():
@@ -117,7 +118,7 @@ def controller_revision_cells(obj: Obj, now: float) -> list[Any]:
     return [_name(obj), owner, obj.get("revision", 0), _age(obj, now)]
 
 
-def disruption_budget_cells(obj: Obj, now: float) -> list[Any]:
+def disruption_budget_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a PodDisruptionBudget."""
     spec = obj.get("spec") or {}
     limits = (spec.get(each) for each in ("minAvailable", "maxUnavailable"))
@@ -129,7 +130,7 @@ def disruption_budget_cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def autoscaler_cells(obj: Obj, now: float) -> list[Any]:
+def autoscaler_cells(obj: Object, now: float) -> list[Any]:
     """Return the cells of a HorizontalPodAutoscaler of autoscaling/v2."""
     spec, status = obj.get("spec") or {}, _status(obj)
     target = spec.get("scaleTargetRef") or {}
@@ -145,13 +146,13 @@ def autoscaler_cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def scale_cells(scale: Obj, now: float) -> list[Any]:
+def scale_cells(scale: Object, now: float) -> list[Any]:
     """Return the cells of a Scale."""
     desired = (scale.get("spec") or {}).get("replicas", 0)
     return [_name(scale), desired, _status(scale).get("replicas", 0), _age(scale, now)]
 
 
-def _replica_cells(obj: Obj, now: float) -> list[Any]:
+def _replica_cells(obj: Object, now: float) -> list[Any]:
     status = _status(obj)
     return [
         _name(obj),
@@ -163,24 +164,24 @@ def _replica_cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _name(obj: Obj) -> str:
+def _name(obj: Object) -> str:
     name: str = obj["metadata"].get("name", "")
     return name
 
 
-def _status(obj: Obj) -> Obj:
+def _status(obj: Object) -> Object:
     return obj.get("status") or {}
 
 
-def _age(obj: Obj, now: float) -> str:
+def _age(obj: Object, now: float) -> str:
     return age(obj["metadata"].get("creationTimestamp"), now)
 
 
-def _ready(obj: Obj) -> str:
+def _ready(obj: Object) -> str:
     return f"{_status(obj).get('readyReplicas', 0)}/{obj['spec'].get('replicas', 0)}"
 
 
-def _containers(obj: Obj) -> tuple[str, str]:
+def _containers(obj: Object) -> tuple[str, str]:
     """Return the names and the images of the containers in the object's template."""
     template = (obj.get("spec") or {}).get("template") or {}
     containers = (template.get("spec") or {}).get("containers") or ()
@@ -188,14 +189,14 @@ def _containers(obj: Obj) -> tuple[str, str]:
     return ",".join(names), ",".join(images)
 
 
-def _selector_text(selector: Obj | None) -> str:
+def _selector_text(selector: Object | None) -> str:
     try:
         return str(labels.from_object(selector))
     except labels.SelectorError:
         return "<invalid>"
 
 
-def _job_state(obj: Obj) -> str:
+def _job_state(obj: Object) -> str:
     holding = {
         each.get("type")
         for each in _status(obj).get("conditions") or ()
@@ -210,7 +211,7 @@ def _job_state(obj: Obj) -> str:
     return "Running"
 
 
-def _completions(obj: Obj) -> str:
+def _completions(obj: Object) -> str:
     spec, succeeded = obj["spec"], _status(obj).get("succeeded", 0)
     wanted, parallelism = spec.get("completions"), spec.get("parallelism", 0)
     if wanted is not None:
@@ -218,7 +219,7 @@ def _completions(obj: Obj) -> str:
     return f"{succeeded}/1 of {parallelism}" if parallelism > 1 else f"{succeeded}/1"
 
 
-def _job_duration(status: Obj, now: float) -> str:
+def _job_duration(status: Object, now: float) -> str:
     start, end = status.get("startTime"), status.get("completionTime")
     if start is None:
         return ""
@@ -231,7 +232,7 @@ def _seconds(time: str) -> float:
     return seconds + nanoseconds / 1_000_000_000
 
 
-def _metrics(specs: Sequence[Obj], statuses: Sequence[Obj]) -> str:
+def _metrics(specs: Sequence[Object], statuses: Sequence[Object]) -> str:
     if not specs:
         return _NONE
     shown = [
@@ -241,7 +242,7 @@ def _metrics(specs: Sequence[Obj], statuses: Sequence[Obj]) -> str:
     return first_of(_METRICS_MAX, shown, ", ")
 
 
-def _metric(spec: Obj, status: Obj) -> str:
+def _metric(spec: Object, status: Object) -> str:
     type_ = spec.get("type", "")
     field = type_[:1].lower() + type_[1:]
     if type_ not in _METRIC_TYPES:
@@ -273,4 +274,4 @@ def _amount(current: Mapping[str, Any] | None, name: str) -> str:
 
 
 _NIL: Final = "<nil>"
-_METRIC_TYPES: Final = frozenset({"External", "Pods", "Object", "Resource", "ContainerResource"})
+_METRIC_TYPES: Final = frozenset(enum_values("io.k8s.api.autoscaling.v1.MetricSpec", "type"))

@@ -3,14 +3,15 @@
 from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.text.go_text import go_json
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 from kvstack.apiserver.kinds.workloads.cells import controller_revision_cells
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_revision(errors, obj)
     data = obj.get("data")
@@ -21,7 +22,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_revision(errors, new)
     data = new.get("data")
@@ -31,7 +32,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_revision(errors: Errors, obj: Obj) -> None:
+def _check_revision(errors: Errors, obj: Object) -> None:
     check_not_negative(errors, "revision", obj.get("revision", 0))
 
 

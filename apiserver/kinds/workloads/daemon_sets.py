@@ -14,8 +14,10 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.schema.decode import DecodeError
+from kvstack.apimachinery.schema.load import enum_in_order
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.defaults import default_template
@@ -24,7 +26,7 @@ from kvstack.apiserver.kinds.pods.templates import check_template, check_with_to
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, TableFormat, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, TableFormat, with_status
 from kvstack.apiserver.kinds.workloads import pod_owners
 from kvstack.apiserver.kinds.workloads.cells import daemon_set_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
@@ -46,7 +48,7 @@ TEMPLATE_GENERATION: Final = "deprecated.daemonset.template.generation"
 _SPEC: Final = "io.k8s.api.apps.v1.DaemonSetSpec"
 _TEMPLATE: Final = "io.k8s.api.core.v1.PodTemplateSpec"
 _UPDATE_STRATEGY: Final = "io.k8s.api.apps.v1.DaemonSetUpdateStrategy"
-_UPDATE_STRATEGIES: Final = ("RollingUpdate", "OnDelete")
+_UPDATE_STRATEGIES: Final = enum_in_order(_UPDATE_STRATEGY, "type", "RollingUpdate", "OnDelete")
 _STATUS: Final = StatusCounts(
     not_negative=(
         "currentNumberScheduled",
@@ -62,19 +64,19 @@ _STATUS: Final = StatusCounts(
 )
 
 
-def template_generation(obj: Obj) -> int:
+def template_generation(obj: Object) -> int:
     """Return the template generation."""
     text = (obj["metadata"].get("annotations") or {}).get(TEMPLATE_GENERATION)
     return 0 if text is None else parse_int(text, 64)
 
 
-def _set_template_generation(obj: Obj, generation: int) -> None:
+def _set_template_generation(obj: Object, generation: int) -> None:
     metadata = obj["metadata"]
     annotations = metadata.get("annotations") or {}
     metadata["annotations"] = {**annotations, TEMPLATE_GENERATION: str(generation)}
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     _read_template_generation(obj)
     spec = obj.setdefault("spec", {})
     default_template(spec.setdefault("template", {}))
@@ -91,7 +93,7 @@ def _default(obj: Obj) -> None:
     spec.setdefault("revisionHistoryLimit", 10)
 
 
-def _read_template_generation(obj: Obj) -> None:
+def _read_template_generation(obj: Object) -> None:
     """Normalize the annotation to a number; 0 if it is missing."""
     metadata = obj.setdefault("metadata", {})
     text = (metadata.get("annotations") or {}).get(TEMPLATE_GENERATION, "0")
@@ -101,12 +103,12 @@ def _read_template_generation(obj: Obj) -> None:
         raise DecodeError(str(error)) from None
 
 
-def _prepare_create(obj: Obj, context: Context) -> None:
+def _prepare_create(obj: Object, context: Context) -> None:
     pod_owners.prepare_create(obj, context)
     _set_template_generation(obj, max(1, template_generation(obj)))
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     keep_status(new, old)
     template, before = template_of(new), template_of(old)
     drop_disabled_template_fields(template, before)
@@ -117,16 +119,16 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         raise_generation(new, old)
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
     _set_template_generation(new, template_generation(old))
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     return _spec_errors(obj["spec"], context, NO_TOLERANCES)
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     check_same_selector(errors, new, old)
     allows_bad_selector = labels.has_invalid_value(old["spec"].get("selector"))
@@ -139,7 +141,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
 
 
 def _spec_errors(
-    spec: Obj, context: Context, tolerances: Tolerances, *, allows_bad_selector: bool = False
+    spec: Object, context: Context, tolerances: Tolerances, *, allows_bad_selector: bool = False
 ) -> list[FieldError]:
     selector, template = spec.get("selector"), spec.get("template") or {}
     errors = labels.validate_object(
@@ -163,9 +165,9 @@ def _spec_errors(
     return errors
 
 
-def _check_strategy(errors: Errors, strategy: Obj, path: str) -> None:
+def _check_strategy(errors: Errors, strategy: Object, path: str) -> None:
     type_: str = strategy.get("type", "")
-    rolling: Obj | None = strategy.get("rollingUpdate")
+    rolling: Object | None = strategy.get("rollingUpdate")
     rolling_path = child(path, "rollingUpdate")
     if type_ not in _UPDATE_STRATEGIES:
         printed = internal_value(strategy, _UPDATE_STRATEGY)
@@ -177,7 +179,7 @@ def _check_strategy(errors: Errors, strategy: Obj, path: str) -> None:
             _check_rolling(errors, rolling, rolling_path)
 
 
-def _check_rolling(errors: Errors, rolling: Obj, path: str) -> None:
+def _check_rolling(errors: Errors, rolling: Object, path: str) -> None:
     unavailable, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
     unavailable_path, surge_path = child(path, "maxUnavailable"), child(path, "maxSurge")
     check_count(errors, unavailable_path, unavailable)
@@ -191,18 +193,18 @@ def _check_rolling(errors: Errors, rolling: Obj, path: str) -> None:
         errors.append(invalid(surge_path, shown(surge), message))
 
 
-def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _STATUS.check(errors, new.get("status") or {})
     check_collisions(errors, new, old)
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     return template_warnings(template_of(obj), TEMPLATE_PATH)
 
 
-def _update_warnings(new: Obj, old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, old: Object, context: Context) -> list[str]:
     if template_generation(new) == template_generation(old):
         return []
     return _warnings(new, context)

@@ -14,6 +14,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.schema.decode import DecodeError
 from kvstack.apimachinery.schema.load import enum_values
@@ -25,7 +26,7 @@ from kvstack.apiserver.kinds.pods.templates import check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import deployment_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
 from kvstack.apiserver.kinds.workloads.pod_owners import (
@@ -66,7 +67,7 @@ _STATUS: Final = StatusCounts(
 )
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     _read_rollback(obj)
     spec = obj.setdefault("spec", {})
     default_template(spec.setdefault("template", {}))
@@ -82,7 +83,7 @@ def _default(obj: Obj) -> None:
     spec.setdefault("progressDeadlineSeconds", 600)
 
 
-def _read_rollback(obj: Obj) -> None:
+def _read_rollback(obj: Object) -> None:
     """Normalize the annotation to a number, drop it if it is empty."""
     annotations: dict[str, str] = (obj.get("metadata") or {}).get("annotations") or {}
     text = annotations.get(ROLLBACK_TO)
@@ -98,7 +99,7 @@ def _read_rollback(obj: Obj) -> None:
         raise DecodeError(message) from None
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     keep_status(new, old)
     drop_disabled_template_fields(template_of(new), template_of(old))
     annotations, before = (each["metadata"].get("annotations") or {} for each in (new, old))
@@ -106,7 +107,7 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         raise_generation(new, old)
 
 
-def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_status(new: Object, old: Object, _context: Context) -> None:
     new["spec"] = old["spec"]
     metadata, stored = new["metadata"], old["metadata"]
     _keep(metadata, stored, "labels")
@@ -115,18 +116,18 @@ def _prepare_status(new: Obj, old: Obj, _context: Context) -> None:
     _keep(metadata, {"annotations": annotations} if annotations else {}, "annotations")
 
 
-def _keep(new: Obj, old: Obj, name: str) -> None:
+def _keep(new: Object, old: Object, name: str) -> None:
     if name in old:
         new[name] = old[name]
     else:
         new.pop(name, None)
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     return _spec_errors(obj, context, Tolerances())
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = check_with_tolerances(
         lambda tolerances: _spec_errors(new, context, tolerances), template_of(old)
     )
@@ -134,7 +135,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[FieldError]:
+def _spec_errors(obj: Object, context: Context, tolerances: Tolerances) -> list[FieldError]:
     errors: list[FieldError] = []
     spec = obj["spec"]
     check_not_negative(errors, "spec.replicas", spec.get("replicas", 0))
@@ -155,7 +156,7 @@ def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[Fie
     return errors
 
 
-def _check_strategy(errors: Errors, strategy: Obj, path: str) -> None:
+def _check_strategy(errors: Errors, strategy: Object, path: str) -> None:
     type_, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     rolling_path = child(path, "rollingUpdate")
     if type_ == "Recreate":
@@ -170,7 +171,7 @@ def _check_strategy(errors: Errors, strategy: Obj, path: str) -> None:
         _check_rolling(errors, rolling, rolling_path)
 
 
-def _check_rolling(errors: Errors, rolling: Obj, path: str) -> None:
+def _check_rolling(errors: Errors, rolling: Object, path: str) -> None:
     unavailable, surge = rolling.get("maxUnavailable", 0), rolling.get("maxSurge", 0)
     unavailable_path = child(path, "maxUnavailable")
     check_count(errors, unavailable_path, unavailable)
@@ -181,14 +182,14 @@ def _check_rolling(errors: Errors, rolling: Obj, path: str) -> None:
     check_share(errors, unavailable_path, unavailable)
 
 
-def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _STATUS.check(errors, new.get("status") or {})
     check_collisions(errors, new, old)
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     return name_warnings(obj) + template_warnings(template_of(obj), TEMPLATE_PATH)
 
 

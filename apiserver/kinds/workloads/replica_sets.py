@@ -3,12 +3,13 @@
 from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.templates import check_template, check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import replica_set_cells
 from kvstack.apiserver.kinds.workloads.pod_owners import (
     TEMPLATE_PATH,
@@ -47,7 +48,7 @@ REPLICA_COUNTS: Final = StatusCounts(
 
 
 def check_replicated_template(
-    errors: Errors, spec: Obj, context: Context, tolerances: Tolerances
+    errors: Errors, spec: Object, context: Context, tolerances: Tolerances
 ) -> None:
     """Check selector and template of a ReplicaSet or Deployment."""
     selector = spec.get("selector")
@@ -64,22 +65,22 @@ def check_replicated_template(
     check_runs_forever(errors, template, TEMPLATE_PATH, "ReplicaSet")
 
 
-def replicas_selectable(obj: Obj) -> dict[str, str]:
+def replicas_selectable(obj: Object) -> dict[str, str]:
     """Return the selectable fields of an object with replicas."""
     return {"status.replicas": str((obj.get("status") or {}).get("replicas", 0))}
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     default_template(spec.setdefault("template", {}))
     spec.setdefault("replicas", 1)
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     return _spec_errors(obj["spec"], context, Tolerances())
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = check_with_tolerances(
         lambda tolerances: _spec_errors(new["spec"], context, tolerances), template_of(old)
     )
@@ -87,7 +88,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _spec_errors(spec: Obj, context: Context, tolerances: Tolerances) -> list[FieldError]:
+def _spec_errors(spec: Object, context: Context, tolerances: Tolerances) -> list[FieldError]:
     errors: list[FieldError] = []
     check_not_negative(errors, "spec.replicas", spec.get("replicas", 0))
     check_not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds", 0))
@@ -95,13 +96,13 @@ def _spec_errors(spec: Obj, context: Context, tolerances: Tolerances) -> list[Fi
     return errors
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     REPLICA_COUNTS.check(errors, new.get("status") or {})
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     return name_warnings(obj) + template_warnings(template_of(obj), TEMPLATE_PATH)
 
 

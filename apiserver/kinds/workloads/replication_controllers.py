@@ -7,13 +7,14 @@ from typing import Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, not_found, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_subdomain
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.templates import check_template, check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import replication_controller_cells
 from kvstack.apiserver.kinds.workloads.pod_owners import (
     TEMPLATE_PATH,
@@ -31,7 +32,7 @@ _BYTES: Final = "253 bytes"
 _LOST: Final = "non-convertible.kubernetes.io"
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     template = spec.get("template")
     if template is not None:
@@ -51,7 +52,7 @@ def _any_name(_name: str, _is_prefix: bool) -> list[str]:  # noqa: FBT001 — Ch
     return []
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     errors = _spec_errors(obj, context, NO_TOLERANCES)
     name = obj["metadata"].get("name")
     if name:
@@ -60,7 +61,7 @@ def _validate(obj: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = check_with_tolerances(
         lambda tolerances: _spec_errors(new, context, tolerances), old["spec"].get("template")
     )
@@ -68,7 +69,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_lost_fields(errors: Errors, new: Obj, old: Obj) -> None:
+def _check_lost_fields(errors: Errors, new: Object, old: Object) -> None:
     """Check fields of a removed version that this one cannot represent."""
     annotations = old["metadata"].get("annotations") or {}
     for name in sorted(annotations):
@@ -84,7 +85,7 @@ def _check_lost_fields(errors: Errors, new: Obj, old: Obj) -> None:
             errors.append(invalid("spec.selector", dict(sorted((selector or {}).items())), message))
 
 
-def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[FieldError]:
+def _spec_errors(obj: Object, context: Context, tolerances: Tolerances) -> list[FieldError]:
     errors: list[FieldError] = []
     spec = obj["spec"]
     if not spec.get("selector"):
@@ -102,22 +103,22 @@ def _spec_errors(obj: Obj, context: Context, tolerances: Tolerances) -> list[Fie
     return errors
 
 
-def _check_counts(errors: Errors, spec: Obj) -> None:
+def _check_counts(errors: Errors, spec: Object) -> None:
     check_not_negative(errors, "spec.replicas", spec.get("replicas"))
     check_not_negative(errors, "spec.minReadySeconds", spec.get("minReadySeconds", 0))
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     REPLICA_COUNTS.check(errors, new.get("status") or {})
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     return name_warnings(obj) + template_warnings(template_of(obj), TEMPLATE_PATH)
 
 
-def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
+def _update_warnings(new: Object, old: Object, _context: Context) -> list[str]:
     if new["metadata"].get("generation") == old["metadata"].get("generation"):
         return []
     # Upstream checks the stored template here.

@@ -12,19 +12,20 @@ from typing import Final
 from kvstack.apimachinery.objects import labels, status
 from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apimachinery.objects.names import NEGATIVE
-from kvstack.apiserver.kinds.strategy import Obj, Scaling
+from kvstack.apiserver.kinds.strategy import Scaling
 
 _METADATA: Final = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 SCALE: Final = "Scale"
 _SCALE: Final = GroupKind("autoscaling", SCALE)
 
 
-def scale_object(owner: Obj, replicas: int, current: int, selector: str) -> Obj:
+def scale_object(owner: Object, replicas: int, current: int, selector: str) -> Object:
     """Return the Scale of an object with desired and current replicas."""
     metadata = owner["metadata"]
-    scale_status: Obj = {"replicas": current}
+    scale_status: Object = {"replicas": current}
     if selector:
         scale_status["selector"] = selector
     return {
@@ -36,7 +37,7 @@ def scale_object(owner: Obj, replicas: int, current: int, selector: str) -> Obj:
     }
 
 
-def requested_replicas(owner: Obj, scale: Obj) -> int:
+def requested_replicas(owner: Object, scale: Object) -> int:
     """Return the replicas of a written Scale; raises ApiError."""
     replicas: int = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
@@ -45,7 +46,7 @@ def requested_replicas(owner: Obj, scale: Obj) -> int:
     return replicas
 
 
-def scale_of(owner: Obj) -> Obj:
+def scale_of(owner: Object) -> Object:
     """Return the Scale of a workload; raises ApiError if its selector has errors."""
     spec = owner["spec"]
     current = (owner.get("status") or {}).get("replicas", 0)
@@ -53,7 +54,7 @@ def scale_of(owner: Obj) -> Obj:
     return scale_object(owner, spec.get("replicas") or 0, current, text)
 
 
-def _selector_of(kind: str, selector: Obj | None) -> Selector:
+def _selector_of(kind: str, selector: Object | None) -> Selector:
     if kind == "ReplicationController":
         return labels.from_map(selector or {})
     try:
@@ -62,7 +63,7 @@ def _selector_of(kind: str, selector: Obj | None) -> Selector:
         raise status.bad_request(str(error)) from None
 
 
-def set_replicas(owner: Obj, scale: Obj) -> None:
+def set_replicas(owner: Object, scale: Object) -> None:
     """Set the replicas of a workload from a written Scale; raises ApiError."""
     owner["spec"]["replicas"] = requested_replicas(owner, scale)
 

@@ -17,6 +17,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_annotations, validate_labels
 from kvstack.apimachinery.objects.names import IMMUTABLE, check_dns_label, name_is_dns_label
 from kvstack.apimachinery.objects.text.go_text import JsonText
@@ -33,7 +34,7 @@ from kvstack.apiserver.kinds.pods.templates import check_template, check_with_to
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import template_warnings
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import stateful_set_cells
 from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
 from kvstack.apiserver.kinds.workloads.pod_owners import (
@@ -84,7 +85,7 @@ _ENDLESS_HISTORY: Final = (
 )
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     default_template(spec.setdefault("template", {}))
     if not spec.get("podManagementPolicy"):
@@ -107,7 +108,7 @@ def _default(obj: Obj) -> None:
         _default_claim(claim)
 
 
-def _default_claim(claim: Obj) -> None:
+def _default_claim(claim: Object) -> None:
     claim["apiVersion"], claim["kind"] = "v1", "PersistentVolumeClaim"
     default_claim_spec(claim.setdefault("spec", {}))
     status = claim.setdefault("status", {})
@@ -117,11 +118,11 @@ def _default_claim(claim: Obj) -> None:
     round_up_amounts(status.get("allocatedResources"))
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     return _spec_errors(obj["spec"], context, NO_TOLERANCES, is_new=True)
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     def check(tolerances: Tolerances) -> list[FieldError]:
         errors = _spec_errors(new["spec"], context, tolerances)
         if errors and _spec_errors(old["spec"], context, tolerances):
@@ -141,7 +142,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _printed_claims(claims: list[Obj]) -> Any:  # noqa: ANN401 — of the type
+def _printed_claims(claims: list[Object]) -> Any:  # noqa: ANN401 — of the type
     """Return claims as errors print them: without kind and version, which the server sets."""
     bare = [
         {name: value for name, value in each.items() if name not in {"apiVersion", "kind"}}
@@ -150,14 +151,14 @@ def _printed_claims(claims: list[Obj]) -> Any:  # noqa: ANN401 — of the type
     return internal_value(bare, _CLAIM) if bare else None
 
 
-def _same_claims(claims: list[Obj], stored: list[Obj]) -> bool:
+def _same_claims(claims: list[Object], stored: list[Object]) -> bool:
     return len(claims) == len(stored) and all(
         same(each, other, _CLAIM) for each, other in zip(claims, stored, strict=True)
     )
 
 
 def _spec_errors(
-    spec: Obj,
+    spec: Object,
     context: Context,
     tolerances: Tolerances,
     *,
@@ -189,7 +190,7 @@ def _spec_errors(
 
 
 def _check_pods(
-    errors: Errors, spec: Obj, context: Context, tolerances: Tolerances, *, checks_template: bool
+    errors: Errors, spec: Object, context: Context, tolerances: Tolerances, *, checks_template: bool
 ) -> None:
     selector, template = spec.get("selector"), spec.get("template") or {}
     check_selector(errors, selector, "spec.selector", "statefulset")
@@ -206,15 +207,15 @@ def _check_pods(
     check_runs_forever(errors, template, TEMPLATE_PATH, "StatefulSet")
 
 
-def _with_claims(spec: Obj, template: Obj) -> Obj:
+def _with_claims(spec: Object, template: Object) -> Object:
     """Return the template with the volumes that the controller adds."""
     pod_spec = template.get("spec") or {}
     claims = spec.get("volumeClaimTemplates") or ()
-    completed_spec: Obj = {
+    completed_spec: Object = {
         name: value for name, value in pod_spec.items() if name not in {"hostname", "subdomain"}
     }
     if claims:
-        volumes: dict[str, Obj] = {}
+        volumes: dict[str, Object] = {}
         for each in claims:
             name = (each.get("metadata") or {}).get("name", "")
             volumes[name] = {"name": name, "persistentVolumeClaim": {"claimName": name}}
@@ -227,7 +228,7 @@ def _with_claims(spec: Obj, template: Obj) -> Obj:
     return {**template, "spec": completed_spec}
 
 
-def _check_metadata(errors: Errors, template: Obj, tolerances: Tolerances) -> None:
+def _check_metadata(errors: Errors, template: Object, tolerances: Tolerances) -> None:
     """Check labels and annotations, also of a template that is not checked otherwise."""
     metadata = template.get("metadata") or {}
     labels, annotations = metadata.get("labels"), metadata.get("annotations")
@@ -241,7 +242,7 @@ def _check_metadata(errors: Errors, template: Obj, tolerances: Tolerances) -> No
         check_annotations(scope, annotations, path)
 
 
-def _check_strategy(errors: Errors, strategy: Obj, path: str) -> None:
+def _check_strategy(errors: Errors, strategy: Object, path: str) -> None:
     type_, rolling = strategy.get("type", ""), strategy.get("rollingUpdate")
     rolling_path = child(path, "rollingUpdate")
     if not type_:
@@ -268,7 +269,7 @@ def _check_unavailable(errors: Errors, value: int | str | None, path: str) -> No
         check_share(errors, value_path, value)
 
 
-def _check_retention(errors: Errors, policy: Obj | None) -> None:
+def _check_retention(errors: Errors, policy: Object | None) -> None:
     if policy is None:
         return
     for name in ("whenDeleted", "whenScaled"):
@@ -278,24 +279,24 @@ def _check_retention(errors: Errors, policy: Obj | None) -> None:
             errors.append(not_supported(path, JsonText(value), _RETENTION))
 
 
-def _validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _STATUS.check(errors, new.get("status") or {})
     check_collisions(errors, new, old)
     return errors
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     found = template_warnings(template_of(obj), TEMPLATE_PATH)
     return [*found, *_spec_warnings(obj["spec"], "")]
 
 
-def _update_warnings(new: Obj, old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, old: Object, context: Context) -> list[str]:
     # Upstream says `Spec` here, after the claim's index.
     return [*changed_template_warnings(new, old, context), *_spec_warnings(new["spec"], "Spec")]
 
 
-def _spec_warnings(spec: Obj, member: str) -> Iterable[str]:
+def _spec_warnings(spec: Object, member: str) -> Iterable[str]:
     for position, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
         path = index(_CLAIMS_PATH, position)
         yield from claim_warnings(claim.get("spec") or {}, child(path, member) if member else path)

@@ -8,12 +8,11 @@ RULES.check(errors, {"replicas": 1, "readyReplicas": 2})
 → status.readyReplicas: Invalid value: 2: cannot be greater than status.replicas
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kvstack.apimachinery.objects.field_errors import child, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-
-Obj = dict[str, Any]
 
 
 class StatusCounts(NamedTuple):
@@ -24,7 +23,7 @@ class StatusCounts(NamedTuple):
     limits: tuple[tuple[str, str, str], ...] = ()
     """Counter, its upper bound (another counter), and the error text."""
 
-    def check(self, errors: Errors, status: Obj) -> None:
+    def check(self, errors: Errors, status: Object) -> None:
         """Check the counters of a status."""
         for name in self.not_negative:
             check_not_negative(errors, child("status", name), status.get(name))
@@ -34,7 +33,7 @@ class StatusCounts(NamedTuple):
                 errors.append(invalid(child("status", name), value, message))
 
 
-def check_collisions(errors: Errors, new: Obj, old: Obj) -> None:
+def check_collisions(errors: Errors, new: Object, old: Object) -> None:
     """Check that collisionCount has not decreased."""
     count = (new.get("status") or {}).get("collisionCount")
     before = (old.get("status") or {}).get("collisionCount")

@@ -13,19 +13,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text, yaml_text
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
-from kvstack.apiserver.policy.interfaces import Obj
 
 SUFFIX: Final = ".static.k8s.io"
 GROUP: Final = "admissionregistration.k8s.io"
 API_VERSION: Final = f"{GROUP}/v1"
 _SEPARATOR: Final = re.compile(rb"^---[ \t\r]*$", re.MULTILINE)
 
-Objects: TypeAlias = dict[GroupResource, list[Obj]]
-Decode: TypeAlias = Callable[[str, bytes], Obj]
+Objects: TypeAlias = dict[GroupResource, list[Object]]
+Decode: TypeAlias = Callable[[str, bytes], Object]
 """Returns the object of a kind in a text with its defaults; raises DocumentError if it is
 invalid."""
 
@@ -65,7 +65,7 @@ class Manifests:
         self._objects: Objects = {}
         self._listeners: dict[GroupResource, list[Callable[[], None]]] = {}
 
-    def list(self, resource: GroupResource) -> list[Obj]:
+    def list(self, resource: GroupResource) -> list[Object]:
         """Return the objects of a resource, ordered by name."""
         return self._objects.get(resource, [])
 
@@ -126,7 +126,7 @@ def _documents(data: bytes) -> Iterable[tuple[str, bytes]]:
             yield _kind(value), text
 
 
-def _kind(value: Obj) -> str:
+def _kind(value: Object) -> str:
     if value.get("apiVersion") != API_VERSION:
         raise DocumentError(f"apiVersion must be {API_VERSION}, not {value.get('apiVersion')}")
     return str(value.get("kind") or "")
@@ -137,7 +137,7 @@ def _check_kind(kind: str, kinds: Iterable[str]) -> None:
         raise DocumentError(f"unsupported resource type {quote(kind)}: one of {', '.join(kinds)}")
 
 
-def _check_name(obj: Obj, kind: str, path: str, names: dict[tuple[str, str], str]) -> None:
+def _check_name(obj: Object, kind: str, path: str, names: dict[tuple[str, str], str]) -> None:
     name: str = (obj.get("metadata") or {}).get("name") or ""
     if not name:
         raise DocumentError(f"resource in file {quote(path)} must have a name")
@@ -153,7 +153,7 @@ def _check_name(obj: Obj, kind: str, path: str, names: dict[tuple[str, str], str
     names[kind, name] = path
 
 
-def _check(obj: Obj, kind: str, path: str) -> None:
+def _check(obj: Object, kind: str, path: str) -> None:
     name, spec = obj["metadata"]["name"], obj.get("spec") or {}
     for each in obj.get("webhooks") or ():
         prefix = f"webhook {quote(each.get('name', ''))} in {quote(name)} (file {quote(path)})"
@@ -184,7 +184,7 @@ def _check(obj: Obj, kind: str, path: str) -> None:
         )
 
 
-def _check_references(policies: list[Obj], bindings: list[Obj]) -> None:
+def _check_references(policies: list[Object], bindings: list[Object]) -> None:
     names = {each["metadata"]["name"] for each in policies}
     for each in bindings:
         policy = each["spec"]["policyName"]

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apiserver.policy.admission.request import (
     CREATE,
     UPDATE,
     AdmissionRequest,
-    Obj,
     VersionedResource,
 )
 
@@ -117,7 +117,7 @@ def is_of_object(selector: Selector, request: AdmissionRequest) -> bool:
     )
 
 
-def labels_of(obj: Obj | None) -> Mapping[str, str]:
+def labels_of(obj: Object | None) -> Mapping[str, str]:
     """Return the labels of an object."""
     found: Mapping[str, str] | None = ((obj or {}).get("metadata") or {}).get("labels")
     return found or _NO_LABELS

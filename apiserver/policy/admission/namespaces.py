@@ -5,10 +5,11 @@ from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
-from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
-Hook: TypeAlias = Callable[[AdmissionRequest, Obj], None]
+Hook: TypeAlias = Callable[[AdmissionRequest, Object], None]
 
 
 class NamespaceReader:

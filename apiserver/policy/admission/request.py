@@ -16,10 +16,9 @@ from typing import Any, Final, NamedTuple, Protocol
 from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apimachinery.schema.types import Type
-
-Obj = dict[str, Any]
 
 CREATE: Final = "CREATE"
 UPDATE: Final = "UPDATE"
@@ -48,11 +47,11 @@ class Versions(Protocol):
         """Return the type of the objects in a version."""
         ...
 
-    async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
+    async def show(self, obj: Object, versioned: VersionedResource) -> Object:
         """Return an object in a version; the argument is not changed. Raises ApiError."""
         ...
 
-    async def take(self, obj: Obj, versioned: VersionedResource) -> Obj:
+    async def take(self, obj: Object, versioned: VersionedResource) -> Object:
         """Return a plain object of a version as plugins see it: decoded, with defaults.
 
         Raises ApiError.
@@ -77,12 +76,12 @@ class AdmissionRequest:
     """Namespace of the URL; that of a Namespace is its own name."""
     name: str = ""
     """Name of the URL, or of the object; empty if it is still to be generated."""
-    object: Obj | None = None
+    object: Object | None = None
     """The object in the storage version with all defaults, its top level owned by the request; or
     options of a connection, or the body of a subresource. None: a delete."""
-    old: Obj | None = None
+    old: Object | None = None
     """The stored object; never changed. None: a create."""
-    options: Obj = field(default_factory=dict)
+    options: Object = field(default_factory=dict)
     """CreateOptions, UpdateOptions, PatchOptions or DeleteOptions."""
     is_dry_run: bool = False
     warnings: list[str] = field(default_factory=list)
@@ -101,14 +100,14 @@ class AdmissionRequest:
     """State that plugins keep for the second round, by plugin name."""
 
     @property
-    def new(self) -> Obj:
+    def new(self) -> Object:
         """The object, which must exist."""
         assert self.object is not None
         return self.object
 
-    def own(self, member: str) -> Obj:
+    def own(self, member: str) -> Object:
         """Return a copy of a member, made if it is absent, whose top level may be changed."""
-        owned: Obj = dict(self.new.get(member) or {})
+        owned: Object = dict(self.new.get(member) or {})
         self.new[member] = owned
         return owned
 

@@ -9,12 +9,12 @@ An event is immutable.
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.audit.policy import LEVELS, REQUEST, REQUEST_RESPONSE, Recording
 
-Obj: TypeAlias = dict[str, Any]
 USER_AGENT_MAX: Final = 1024
 _CUT: Final = "...TRUNCATED"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +53,7 @@ class AuditContext:
         self.object_ref: Final = _reference(facts.attributes)
         self.request_object: object = None
         self.response_object: object = None
-        self.status: Obj | None = None
+        self.status: Object | None = None
         """Status of the answer."""
 
     @property
@@ -70,7 +70,7 @@ class AuditContext:
         """Add an annotation; the first value of a name stays."""
         self.annotations.setdefault(name, value)
 
-    def record_request(self, obj: Obj) -> None:
+    def record_request(self, obj: Object) -> None:
         """Record the request object's identity, and the object itself if the level includes it."""
         reference = self.object_ref
         metadata = obj.get("metadata")
@@ -88,10 +88,10 @@ class AuditContext:
     def _recorded(self, obj: object) -> object:
         return _without_managers(obj) if self.recording.omit_managed_fields else obj
 
-    def event(self, stage: str, stage_us: int) -> Obj:
+    def event(self, stage: str, stage_us: int) -> Object:
         """Return the event of a stage; stage_us: its time since 1970."""
         facts, attributes = self.facts, self.facts.attributes
-        event: Obj = {
+        event: Object = {
             "kind": "Event",
             "apiVersion": "audit.k8s.io/v1",
             "level": LEVELS[self.recording.level],

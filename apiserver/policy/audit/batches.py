@@ -10,7 +10,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.policy.audit.sinks import Errors, Obj, Sink
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apiserver.policy.audit.sinks import Errors, Sink
 
 STOP_S: Final = 30.0
 """How long `stop` waits for buffered events."""
@@ -40,7 +41,7 @@ class Buffered:
         self._errors: Final = errors
         self._batching: Final = batching
         self._is_parallel: Final = is_parallel
-        self._events: deque[Obj] = deque()
+        self._events: deque[Object] = deque()
         self._arrived = asyncio.Event()
         self._full = asyncio.Event()
         self._is_stopping = False
@@ -49,7 +50,7 @@ class Buffered:
         self._task: asyncio.Task[None] | None = None
         self._sending: set[asyncio.Task[None]] = set()
 
-    def process(self, events: Sequence[Obj]) -> bool:
+    def process(self, events: Sequence[Object]) -> bool:
         """Buffer events."""
         room = self._batching.buffer - len(self._events)
         if len(events) > room:
@@ -119,7 +120,7 @@ class Buffered:
                 return
             await asyncio.sleep((1 - self._tokens) / batching.qps)
 
-    async def _send(self, batch: list[Obj]) -> None:
+    async def _send(self, batch: list[Object]) -> None:
         found = self._to.process(batch)
         if not isinstance(found, bool):
             await found

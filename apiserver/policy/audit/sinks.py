@@ -8,13 +8,13 @@ Several      all of some sinks
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.component.logger import Logger
 
-Obj: TypeAlias = dict[str, Any]
 JSON: Final = "json"
 LEGACY: Final = "legacy"
 FORMATS: Final = (JSON, LEGACY)
@@ -25,7 +25,7 @@ _LARGE: Final = frozenset(("Request", "RequestResponse"))
 class Sink(Protocol):
     """Takes events."""
 
-    def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:
+    def process(self, events: Sequence[Object]) -> bool | Awaitable[bool]:
         """Take events; return False if they are lost. Must not fail."""
         ...
 
@@ -66,7 +66,7 @@ class LineSink:
         self._line: Final = legacy_line if format_ == LEGACY else json_line
         self._close: Final = close
 
-    def process(self, events: Sequence[Obj]) -> bool:
+    def process(self, events: Sequence[Object]) -> bool:
         """Write events."""
         try:
             self._write(b"".join(map(self._line, events)))
@@ -91,9 +91,9 @@ class Truncating:
         self._event_max: Final = event_max
         self._batch_max: Final = batch_max
 
-    def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:
+    def process(self, events: Sequence[Object]) -> bool | Awaitable[bool]:
         """Pass events on."""
-        batches: list[list[Obj]] = []
+        batches: list[list[Object]] = []
         batch_size = 0
         for each in events:
             event, size = each, len(json_line(each))
@@ -121,7 +121,7 @@ class Several:
     def __init__(self, sinks: Sequence[Sink]) -> None:
         self._sinks: Final = tuple(sinks)
 
-    def process(self, events: Sequence[Obj]) -> bool | Awaitable[bool]:
+    def process(self, events: Sequence[Object]) -> bool | Awaitable[bool]:
         """Pass events on."""
         return _all([each.process(events) for each in self._sinks])
 
@@ -142,18 +142,18 @@ async def _wait(found: Sequence[bool | Awaitable[bool]]) -> bool:
     return all(taken)
 
 
-def _truncated(event: Obj) -> Obj:
+def _truncated(event: Object) -> Object:
     found = {n: v for n, v in event.items() if n not in ("requestObject", "responseObject")}
     found["annotations"] = {**event.get("annotations", {}), _TRUNCATED: "true"}
     return found
 
 
-def json_line(event: Obj) -> bytes:
+def json_line(event: Object) -> bytes:
     """Return an event as a line of JSON."""
     return json_text.write(event) + b"\n"
 
 
-def legacy_line(event: Obj) -> bytes:
+def legacy_line(event: Object) -> bytes:
     """Return an event as a line of the format before JSON."""
     user, other = event["user"], event.get("impersonatedUser")
     name = user.get("username", "")

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
-from kvstack.apiserver.policy.audit.sinks import Errors, Obj
+from kvstack.apiserver.policy.audit.sinks import Errors
 from kvstack.apiserver.policy.remote.connection import Connection, RemoteError
 from kvstack.apiserver.policy.remote.kubeconfig import Target
 
@@ -28,7 +29,7 @@ class Webhook:
         self._first_pause_s: Final = first_pause_s
         self._timeout_s: Final = timeout_s
 
-    async def process(self, events: Sequence[Obj]) -> bool:
+    async def process(self, events: Sequence[Object]) -> bool:
         """Send events; return False if all attempts failed."""
         body = json_text.write(
             {

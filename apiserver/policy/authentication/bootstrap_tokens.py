@@ -16,9 +16,11 @@ from typing import Final
 
 from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, parse_time
+from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
-from kvstack.apiserver.policy.interfaces import Clock, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, ObjectView
 
 BOOTSTRAPPERS: Final = "system:bootstrappers"
 
@@ -26,7 +28,6 @@ _TOKEN: Final = re.compile(r"([a-z0-9]{6})\.([a-z0-9]{16})", re.ASCII)
 _GROUP: Final = re.compile(r"system:bootstrappers:[a-z0-9:-]{0,255}[a-z0-9]", re.ASCII)
 _SECRETS: Final = GroupResource("", "secrets")
 _NAMESPACE: Final = "kube-system"
-_TYPE: Final = "bootstrap.kubernetes.io/token"
 
 
 class BootstrapTokens:
@@ -53,10 +54,10 @@ class BootstrapTokens:
             return None
         return Identified(User(f"system:bootstrap:{token_id}", groups=groups), accepted)
 
-    def _fits(self, secret: Obj, token_id: str, secret_part: str) -> bool:
+    def _fits(self, secret: Object, token_id: str, secret_part: str) -> bool:
         return (
             secret["metadata"].get("deletionTimestamp") is None
-            and secret.get("type") == _TYPE
+            and secret.get("type") == BOOTSTRAP_TOKEN_TYPE
             and hmac.compare_digest(_text(secret, "token-secret").encode(), secret_part.encode())
             and _text(secret, "token-id") == token_id
             and not self._is_over(_text(secret, "expiration"))
@@ -72,7 +73,7 @@ class BootstrapTokens:
             return True
 
 
-def _text(secret: Obj, member: str) -> str:
+def _text(secret: Object, member: str) -> str:
     """Return a text of a Secret; empty: it is missing or not a text."""
     try:
         return base64.b64decode((secret.get("data") or {}).get(member) or "").decode()

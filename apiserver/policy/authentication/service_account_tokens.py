@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import go_quoted_list, quote
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apiserver.policy.authentication.results import (
@@ -23,7 +24,7 @@ from kvstack.apiserver.policy.authentication.results import (
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import (
     Claims,
     ClaimsError,
@@ -190,7 +191,7 @@ def _stale(claims: Claims, now: float) -> dict[str, str]:
     return {"authentication.k8s.io/stale-token": warning}
 
 
-def _was_deleted(obj: Obj, now: float) -> bool:
+def _was_deleted(obj: Object, now: float) -> bool:
     deleted = obj["metadata"].get("deletionTimestamp")
     return deleted is not None and parse_time(deleted).seconds < now - LEEWAY_S
 

@@ -6,9 +6,10 @@ requests with one token share one review.
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authentication.results import (
     AuthenticationError,
     Found,
@@ -18,8 +19,6 @@ from kvstack.apiserver.policy.authentication.results import (
 from kvstack.apiserver.policy.interfaces import Clock, Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
-
-Obj = dict[str, Any]
 
 REMEMBERED_MAX: Final = 16_384
 
@@ -85,7 +84,7 @@ class WebhookTokens:
         self._answers.put(key, (found,), self._lasts_ns)
         return found
 
-    def _user_of(self, status: Obj, audiences: tuple[str, ...]) -> Found:
+    def _user_of(self, status: Object, audiences: tuple[str, ...]) -> Found:
         token_audiences = _texts(status.get("audiences"), "audiences") or self._api_audiences
         accepted = shared(audiences, token_audiences)
         if audiences and not accepted:

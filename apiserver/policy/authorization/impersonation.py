@@ -29,6 +29,7 @@ from kvstack.apimachinery.objects.field_checks import domain_prefixed_path
 from kvstack.apimachinery.objects.field_errors import summary
 from kvstack.apimachinery.objects.names import check_dns_subdomain
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import NODE_NAME_EXTRA
 from kvstack.apiserver.policy.authentication.front_proxy import extra_key
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.authorization.refusal import refusal
@@ -42,7 +43,6 @@ _UID: Final = "impersonate-uid"
 _GROUP: Final = "impersonate-group"
 _EXTRA: Final = "impersonate-extra-"
 _AUTHENTICATION: Final = "authentication.k8s.io"
-_NODE_NAME: Final = "authentication.kubernetes.io/node-name"
 _ASSOCIATED_KEYS: Final = "authentication.kubernetes.io/associated-node-keys"
 _MANY: Final = 4
 _REMEMBERED_MAX: Final = 10_000
@@ -205,7 +205,7 @@ def _is_own_node(wanted: User, requester: User) -> bool:
         bool(node)
         and _is_only_name(wanted)
         and parse_service_account(requester.name) is not None
-        and requester.extra.get(_NODE_NAME) == (node,)
+        and requester.extra.get(NODE_NAME_EXTRA) == (node,)
     )
 
 

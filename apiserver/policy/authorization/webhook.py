@@ -9,12 +9,13 @@ control them. The configuration says what happens if the webhook fails.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import orjson
 
 from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apiserver.policy.authorization.user_rules import UserRules
@@ -23,8 +24,6 @@ from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
 from kvstack.apiserver.policy.remote.webhook import result_of
 from kvstack.component.units import SECOND_NS
-
-Obj = dict[str, Any]
 
 REMEMBERED_MAX: Final = 8192
 QUESTION_MAX: Final = 10_000
@@ -45,7 +44,7 @@ _LABEL_OPERATORS: Final = {
 class Reviewer(Protocol):
     """Answers reviews; see `remote.webhook.Webhook`."""
 
-    async def review(self, review: Obj) -> Obj:
+    async def review(self, review: Object) -> Object:
         """Return the status of the answered review; raises RemoteError."""
         ...
 
@@ -53,7 +52,7 @@ class Reviewer(Protocol):
 class Conditions(Protocol):
     """Whether the webhook is to be called."""
 
-    def match(self, spec: Obj) -> bool:
+    def match(self, spec: Object) -> bool:
         """Evaluate the spec of a SubjectAccessReview of v1; raises ConditionError."""
         ...
 
@@ -115,7 +114,7 @@ class WebhookAuthorizer:
         """Return that its rules are unknown."""
         return UserRules((), ("webhook authorizer does not support user rule resolution",), True)
 
-    async def _ask(self, attributes: Attributes, spec: Obj, key: bytes) -> Decision:
+    async def _ask(self, attributes: Attributes, spec: Object, key: bytes) -> Decision:
         version = self._settings.version
         review = {
             "kind": "SubjectAccessReview",
@@ -141,10 +140,10 @@ class WebhookAuthorizer:
         return Decision(allowed=False, denied=self._settings.denies_on_error, error=error)
 
 
-def review_spec(attributes: Attributes) -> Obj:
+def review_spec(attributes: Attributes) -> Object:
     """Return the spec of a SubjectAccessReview of v1; empty members are left out."""
     user = attributes.user
-    spec: Obj = {}
+    spec: Object = {}
     if attributes.is_resource:
         spec["resourceAttributes"] = _resource_attributes(attributes)
     else:
@@ -155,8 +154,8 @@ def review_spec(attributes: Attributes) -> Obj:
     return {**spec, **({"user": name} if name else {}), **info}
 
 
-def _resource_attributes(attributes: Attributes) -> Obj:
-    resource_attributes: Obj = {
+def _resource_attributes(attributes: Attributes) -> Object:
+    resource_attributes: Object = {
         "namespace": attributes.namespace,
         "verb": attributes.verb,
         "group": attributes.group,
@@ -178,7 +177,7 @@ def _resource_attributes(attributes: Attributes) -> Obj:
     return resource_attributes
 
 
-def _label_requirements(selector: Selector) -> list[Obj]:
+def _label_requirements(selector: Selector) -> list[Object]:
     # Unsupported requirements are left out, which makes the review broader.
     return [
         {
@@ -191,12 +190,12 @@ def _label_requirements(selector: Selector) -> list[Obj]:
     ]
 
 
-def _v1beta1(spec: Obj) -> Obj:
+def _v1beta1(spec: Object) -> Object:
     """Return the spec with the names of v1beta1."""
     return {("group" if name == "groups" else name): value for name, value in spec.items()}
 
 
-def _decision(status: Obj) -> Decision:
+def _decision(status: Object) -> Decision:
     is_allowed, is_denied = status.get("allowed") is True, status.get("denied") is True
     reason = status.get("reason")
     reason = reason if isinstance(reason, str) else ""

@@ -6,8 +6,9 @@ bindings = request_bindings(request, versioned, new, old, answers)
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import Kind
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.expressions.answers import Answers
 from kvstack.cel.library.authorizers import Question
 
@@ -30,8 +31,8 @@ _NAMESPACE_METADATA: Final = (
 def request_bindings(
     request: AdmissionRequest,
     versioned: VersionedResource,
-    new: Obj | None,
-    old: Obj | None,
+    new: Object | None,
+    old: Object | None,
     answers: Answers,
 ) -> dict[str, Any]:
     """Return the variables; new, old: the objects in that version."""
@@ -64,9 +65,9 @@ def requested_resource(request: AdmissionRequest) -> VersionedResource:
 
 def _request(
     request: AdmissionRequest, versioned: VersionedResource, request_resource: VersionedResource
-) -> Obj:
+) -> Object:
     below = request.subresource
-    variables: Obj = {
+    variables: Object = {
         "kind": _kind(versioned.kind),
         "resource": _resource(versioned),
         "requestKind": _kind(request_resource.kind),
@@ -87,15 +88,15 @@ def _request(
     return variables
 
 
-def _kind(kind: Kind) -> Obj:
+def _kind(kind: Kind) -> Object:
     return {"group": kind.group, "version": kind.version, "kind": kind.kind}
 
 
-def _resource(versioned: VersionedResource) -> Obj:
+def _resource(versioned: VersionedResource) -> Object:
     return {"group": versioned.group, "version": versioned.version, "resource": versioned.resource}
 
 
-def namespace_value(namespace: Obj | None) -> Obj | None:
+def namespace_value(namespace: Object | None) -> Object | None:
     """Return the variable of a namespace."""
     if namespace is None:
         return None

@@ -9,8 +9,9 @@ for webhooks, see `webhooks.selection.Conditions`.
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import aggregate
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.admission.webhooks.selection import ConditionError
 from kvstack.apiserver.policy.expressions.answers import Answers
 from kvstack.apiserver.policy.expressions.bindings import request_bindings, requested_resource
@@ -38,7 +39,7 @@ class Match(NamedTuple):
 
 
 def match(
-    conditions: Sequence[Obj], bindings: Mapping[str, Any], *, has_params: bool = False
+    conditions: Sequence[Object], bindings: Mapping[str, Any], *, has_params: bool = False
 ) -> Match:
     """Return whether all conditions are true; raises PendingCheckError."""
     declared = _WITH_PARAMS if has_params else _PLAIN
@@ -66,10 +67,10 @@ class RequestConditions:
 
     def hold(
         self,
-        conditions: Sequence[Obj],
+        conditions: Sequence[Object],
         request: AdmissionRequest,
-        new: Obj | None,
-        old: Obj | None,
+        new: Object | None,
+        old: Object | None,
     ) -> bool | Awaitable[bool]:
         """Return whether all hold; raises ConditionError. new, old: as the webhook sees them."""
         answers = Answers(self._authorizer, request.user)
@@ -83,7 +84,7 @@ class RequestConditions:
         self,
         error: PendingCheckError,
         answers: Answers,
-        conditions: Sequence[Obj],
+        conditions: Sequence[Object],
         bindings: Mapping[str, Any],
     ) -> bool:
         await answers.wait(error)
@@ -96,7 +97,7 @@ def _is_match(found: Match) -> bool:
     return found.is_match
 
 
-def _versioned(request: AdmissionRequest, obj: Obj | None) -> VersionedResource:
+def _versioned(request: AdmissionRequest, obj: Object | None) -> VersionedResource:
     """Return the version in which an object is shown."""
     own = requested_resource(request)
     api_version = (obj or {}).get("apiVersion")

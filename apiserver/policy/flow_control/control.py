@@ -11,10 +11,11 @@ remaining requests.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.request_info import RequestInfo
 from kvstack.apiserver.kinds.flowcontrol.mandatory import (
     CATCH_ALL,
@@ -26,8 +27,6 @@ from kvstack.apiserver.policy.flow_control.allocation import Claim, Shares, limi
 from kvstack.apiserver.policy.flow_control.levels import Flow, FlowCounts, Level, Queuing
 from kvstack.apiserver.policy.flow_control.matching import Schema
 from kvstack.apiserver.policy.interfaces import Change, Clock, ObjectView
-
-Obj: TypeAlias = dict[str, Any]
 
 REBALANCE_S: Final = 10.0
 SCHEMA_HEADER: Final = "X-Kubernetes-Pf-Flowschema-Uid"
@@ -101,7 +100,7 @@ class FlowControl:
             self._is_stale = True
             self.generation += 1
 
-    def _configure(self, levels: Iterable[Obj], schemas: Iterable[Obj]) -> None:
+    def _configure(self, levels: Iterable[Object], schemas: Iterable[Object]) -> None:
         self.generation += 1
         self._flows.clear()
         now_ns = self.clock.monotonic_ns()
@@ -117,7 +116,7 @@ class FlowControl:
         self._schemas = self._ordered(schemas)
         self._lend(now_ns)
 
-    def _ordered(self, schemas: Iterable[Obj]) -> list[Schema]:
+    def _ordered(self, schemas: Iterable[Object]) -> list[Schema]:
         compiled = [Schema(each) for each in schemas]
         usable = sorted((e for e in compiled if e.level in self.levels), key=lambda e: e.order)
         names = {each.name for each in usable}
@@ -177,11 +176,11 @@ class FlowControl:
             level.resize(round(seats), now_ns)
 
 
-def _spec(obj: Obj | None) -> object:
+def _spec(obj: Object | None) -> object:
     return None if obj is None else (obj["metadata"].get("uid"), obj.get("spec"))
 
 
-def _shares(spec: Obj) -> Shares:
+def _shares(spec: Object) -> Shares:
     part = spec.get("exempt") or spec.get("limited") or {}
     default = 0 if spec["type"] == "Exempt" else 30
     queuing = _queuing(spec)
@@ -193,7 +192,7 @@ def _shares(spec: Obj) -> Shares:
     )
 
 
-def _queuing(spec: Obj) -> Queuing | None:
+def _queuing(spec: Object) -> Queuing | None:
     response = (spec.get("limited") or {}).get("limitResponse") or {}
     found = response.get("queuing")
     if response.get("type") != "Queue" or found is None:

@@ -8,12 +8,12 @@ Of all that match, the one with the lowest matchingPrecedence counts, then the f
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.attributes import User, parse_service_account
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.request_info import RequestInfo
 
-Obj: TypeAlias = dict[str, Any]
 _ALL: Final = "*"
 
 
@@ -58,7 +58,7 @@ class _Paths(NamedTuple):
 class Schema:
     """A compiled FlowSchema."""
 
-    def __init__(self, obj: Obj) -> None:
+    def __init__(self, obj: Object) -> None:
         """obj: a valid object."""
         metadata, spec = obj["metadata"], obj["spec"]
         self.name: Final[str] = metadata["name"]
@@ -93,7 +93,7 @@ def _has(allowed: frozenset[str], value: str) -> bool:
     return value in allowed or _ALL in allowed
 
 
-def _rule(rule: Obj) -> _Rule:
+def _rule(rule: Object) -> _Rule:
     return _Rule(
         tuple(_subject(each) for each in rule.get("subjects") or ()),
         tuple(
@@ -114,7 +114,7 @@ def _set(values: Iterable[str] | None) -> frozenset[str]:
     return frozenset(values or ())
 
 
-def _paths(rule: Obj) -> _Paths:
+def _paths(rule: Object) -> _Paths:
     given = rule.get("nonResourceURLs") or ()
     return _Paths(
         _set(rule.get("verbs")),
@@ -123,7 +123,7 @@ def _paths(rule: Obj) -> _Paths:
     )
 
 
-def _subject(subject: Obj) -> Callable[[User], bool]:
+def _subject(subject: Object) -> Callable[[User], bool]:
     kind = subject.get("kind")
     if kind == "User":
         name = (subject.get("user") or {}).get("name")

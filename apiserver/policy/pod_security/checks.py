@@ -9,12 +9,12 @@ version.
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.apimachinery.objects.core.containers import all_containers
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
-
-Obj: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import SECCOMP_POD_ANNOTATION
 
 
 class Finding(NamedTuple):
@@ -28,10 +28,9 @@ class Finding(NamedTuple):
         return f"{self.reason} ({self.detail})" if self.detail else self.reason
 
 
-Check: TypeAlias = Callable[[Obj, Obj], Finding | None]
+Check: TypeAlias = Callable[[Object, Object], Finding | None]
 
 _APP_ARMOR: Final = "container.apparmor.security.beta.kubernetes.io/"
-_SECCOMP_OF_POD: Final = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_OF_CONTAINER: Final = "container.seccomp.security.alpha.kubernetes.io/"
 _PROFILES: Final = frozenset(("RuntimeDefault", "Localhost"))
 _CAPABILITIES: Final = frozenset(
@@ -109,7 +108,7 @@ _HOSTED: Final = ("httpGet", "tcpSocket")
 def except_windows(check: Check) -> Check:
     """Return a check that exempts Windows pods."""
 
-    def checked(metadata: Obj, spec: Obj) -> Finding | None:
+    def checked(metadata: Object, spec: Object) -> Finding | None:
         is_windows = (spec.get("os") or {}).get("name") == "windows"
         return None if is_windows else check(metadata, spec)
 
@@ -119,14 +118,14 @@ def except_windows(check: Check) -> Check:
 def except_user_namespaces(check: Check) -> Check:
     """Return a check that exempts pods with user namespaces."""
 
-    def checked(metadata: Obj, spec: Obj) -> Finding | None:
+    def checked(metadata: Object, spec: Object) -> Finding | None:
         return None if spec.get("hostUsers") is False else check(metadata, spec)
 
     return checked
 
 
-def _context(holder: Obj) -> Obj:
-    context: Obj = holder.get("securityContext") or {}
+def _context(holder: Object) -> Object:
+    context: Object = holder.get("securityContext") or {}
     return context
 
 
@@ -150,18 +149,18 @@ def _setters(names: Sequence[str], *, is_pod: bool) -> str:
     return " and ".join(found)
 
 
-def _names(spec: Obj, is_bad: Callable[[Obj], object]) -> list[str]:
+def _names(spec: Object, is_bad: Callable[[Object], object]) -> list[str]:
     return [each.get("name", "") for each in all_containers(spec) if is_bad(each)]
 
 
 # Baseline.
 
 
-def app_armor(metadata: Obj, spec: Obj) -> Finding | None:
+def app_armor(metadata: Object, spec: Object) -> Finding | None:
     """AppArmor is not disabled."""
     values: set[str] = set()
 
-    def is_bad(holder: Obj) -> bool:
+    def is_bad(holder: Object) -> bool:
         profile = _context(holder).get("appArmorProfile")
         if profile is None or profile.get("type", "") in _PROFILES:
             return False
@@ -191,11 +190,11 @@ def _is_app_armor_allowed(profile: str) -> bool:
     return profile in {"", "runtime/default"} or profile.startswith("localhost/")
 
 
-def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
+def added_capabilities(_metadata: Object, spec: Object) -> Finding | None:
     """No capabilities outside the default set are added."""
     capabilities: set[str] = set()
 
-    def is_bad(container: Obj) -> bool:
+    def is_bad(container: Object) -> bool:
         added = (_context(container).get("capabilities") or {}).get("add") or ()
         others = set(added) - _CAPABILITIES
         capabilities.update(others)
@@ -211,13 +210,13 @@ def added_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
     )
 
 
-def host_namespaces(_metadata: Obj, spec: Obj) -> Finding | None:
+def host_namespaces(_metadata: Object, spec: Object) -> Finding | None:
     """Host namespaces are not shared."""
     found = [f"{each}=true" for each in _HOST_NAMESPACES if spec.get(each)]
     return Finding("host namespaces", ", ".join(found)) if found else None
 
 
-def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
+def host_paths(_metadata: Object, spec: Object) -> Finding | None:
     """No hostPath volumes."""
     volumes = spec.get("volumes") or ()
     names = [each.get("name", "") for each in volumes if each.get("hostPath") is not None]
@@ -226,11 +225,11 @@ def host_paths(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding("hostPath volumes", f"{_counted('volume', len(names))} {_quoted(names)}")
 
 
-def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
+def host_ports(_metadata: Object, spec: Object) -> Finding | None:
     """No host ports."""
     host_port_texts: set[str] = set()
 
-    def is_bad(container: Obj) -> bool:
+    def is_bad(container: Object) -> bool:
         ports = (each.get("hostPort") for each in container.get("ports") or ())
         of_container = {str(each) for each in ports if each}
         host_port_texts.update(of_container)
@@ -244,11 +243,11 @@ def host_ports(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding("hostPort", f"{_containers(names)} {uses} {ports}")
 
 
-def probed_hosts(_metadata: Obj, spec: Obj) -> Finding | None:
+def probed_hosts(_metadata: Object, spec: Object) -> Finding | None:
     """Probes and hooks have no host other than the pod."""
     hosts_found: set[str] = set()
 
-    def is_bad(container: Obj) -> bool:
+    def is_bad(container: Object) -> bool:
         lifecycle = container.get("lifecycle") or {}
         handlers = [container.get(each) or {} for each in _PROBES]
         handlers += [lifecycle.get(each) or {} for each in _HANDLERS]
@@ -267,7 +266,7 @@ def probed_hosts(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding("probe or lifecycle host", f"{_containers(names)} {uses} {hosts}")
 
 
-def privileged(_metadata: Obj, spec: Obj) -> Finding | None:
+def privileged(_metadata: Object, spec: Object) -> Finding | None:
     """No container is privileged."""
     names = _names(spec, lambda container: _context(container).get("privileged"))
     if not names:
@@ -276,11 +275,11 @@ def privileged(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding("privileged", message)
 
 
-def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
+def proc_mount(_metadata: Object, spec: Object) -> Finding | None:
     """The default proc mount is used."""
     mount_types: set[str] = set()
 
-    def is_bad(container: Obj) -> bool:
+    def is_bad(container: Object) -> bool:
         mount = _context(container).get("procMount")
         if mount in {None, "Default"}:
             return False
@@ -297,11 +296,11 @@ def proc_mount(_metadata: Obj, spec: Obj) -> Finding | None:
     )
 
 
-def _selinux(types: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None:
+def _selinux(types: frozenset[str], _metadata: Object, spec: Object) -> Finding | None:
     forbidden: set[str] = set()
     set_by_others: set[str] = set()
 
-    def is_bad(holder: Obj) -> bool:
+    def is_bad(holder: Object) -> bool:
         options = _context(holder).get("seLinuxOptions")
         if options is None:
             return False
@@ -331,14 +330,14 @@ selinux: Final[Check] = partial(_selinux, _SELINUX_TYPES)
 selinux_with_engine: Final[Check] = partial(_selinux, _SELINUX_TYPES | {"container_engine_t"})
 
 
-def seccomp_annotations(metadata: Obj, spec: Obj) -> Finding | None:
+def seccomp_annotations(metadata: Object, spec: Object) -> Finding | None:
     """Seccomp is not disabled by annotations, which preceded the fields."""
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     names = [f"{_SECCOMP_OF_CONTAINER}{each.get('name', '')}" for each in all_containers(spec)]
     annotation_names = sorted(
         {
             f"{name}={quote(annotations[name])}"
-            for name in (_SECCOMP_OF_POD, *names)
+            for name in (SECCOMP_POD_ANNOTATION, *names)
             if name in annotations and not _is_seccomp_allowed(annotations[name])
         }
     )
@@ -354,11 +353,11 @@ def _is_seccomp_allowed(profile: str) -> bool:
     return profile in {"runtime/default", "docker/default"} or profile.startswith("localhost/")
 
 
-def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
+def seccomp(_metadata: Object, spec: Object) -> Finding | None:
     """Seccomp is not disabled."""
     profiles: set[str] = set()
 
-    def is_bad(holder: Obj) -> bool:
+    def is_bad(holder: Object) -> bool:
         profile = _context(holder).get("seccompProfile")
         if profile is None or profile.get("type", "") in _PROFILES:
             return False
@@ -376,7 +375,7 @@ def seccomp(_metadata: Obj, spec: Obj) -> Finding | None:
     )
 
 
-def _sysctls(allowed: frozenset[str], _metadata: Obj, spec: Obj) -> Finding | None:
+def _sysctls(allowed: frozenset[str], _metadata: Object, spec: Object) -> Finding | None:
     given = (each.get("name", "") for each in _context(spec).get("sysctls") or ())
     found = [each for each in given if each not in allowed]
     return Finding("forbidden sysctls", ", ".join(found)) if found else None
@@ -387,10 +386,10 @@ def sysctls(*added: str) -> Check:
     return partial(_sysctls, _SYSCTLS.union(f"net.ipv4.{each}" for each in added))
 
 
-def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
+def host_process(_metadata: Object, spec: Object) -> Finding | None:
     """No Windows HostProcess containers."""
 
-    def is_bad(holder: Obj) -> bool:
+    def is_bad(holder: Object) -> bool:
         return bool((_context(holder).get("windowsOptions") or {}).get("hostProcess"))
 
     setters = _setters(_names(spec, is_bad), is_pod=is_bad(spec))
@@ -403,7 +402,7 @@ def host_process(_metadata: Obj, spec: Obj) -> Finding | None:
 # Restricted.
 
 
-def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
+def privilege_escalation(_metadata: Object, spec: Object) -> Finding | None:
     """Privilege escalation is not allowed."""
     names = _names(
         spec,
@@ -415,15 +414,15 @@ def privilege_escalation(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding("allowPrivilegeEscalation != false", message)
 
 
-def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
+def dropped_capabilities(_metadata: Object, spec: Object) -> Finding | None:
     """All capabilities are dropped; only NET_BIND_SERVICE may be added."""
     added: set[str] = set()
 
-    def lacks_drop(container: Obj) -> bool:
+    def lacks_drop(container: Object) -> bool:
         capabilities = _context(container).get("capabilities") or {}
         return "ALL" not in (capabilities.get("drop") or ())
 
-    def adds(container: Obj) -> bool:
+    def adds(container: Object) -> bool:
         capabilities = _context(container).get("capabilities") or {}
         others = set(capabilities.get("add") or ()) - {"NET_BIND_SERVICE"}
         added.update(others)
@@ -440,7 +439,7 @@ def dropped_capabilities(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding("unrestricted capabilities", "; ".join(details)) if details else None
 
 
-def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
+def restricted_volumes(_metadata: Object, spec: Object) -> Finding | None:
     """Only volume types without host access, and claims."""
     names: list[str] = []
     kinds: set[str] = set()
@@ -460,7 +459,7 @@ def restricted_volumes(_metadata: Obj, spec: Obj) -> Finding | None:
     )
 
 
-def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
+def non_root(_metadata: Object, spec: Object) -> Finding | None:
     """Containers set runAsNonRoot."""
     of_pod = _context(spec).get("runAsNonRoot")
     reason = "runAsNonRoot != true"
@@ -474,10 +473,10 @@ def non_root(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding(reason, message)
 
 
-def root_user(_metadata: Obj, spec: Obj) -> Finding | None:
+def root_user(_metadata: Object, spec: Object) -> Finding | None:
     """runAsUser is not 0."""
 
-    def is_bad(holder: Obj) -> bool:
+    def is_bad(holder: Object) -> bool:
         user = _context(holder).get("runAsUser")
         return user is not None and user == 0
 
@@ -485,7 +484,7 @@ def root_user(_metadata: Obj, spec: Obj) -> Finding | None:
     return Finding("runAsUser=0", f"{setters} must not set runAsUser=0") if setters else None
 
 
-def required_seccomp(metadata: Obj, spec: Obj) -> Finding | None:
+def required_seccomp(metadata: Object, spec: Object) -> Finding | None:
     """Containers have a seccomp profile."""
     if found := seccomp(metadata, spec):
         return found

@@ -8,8 +8,9 @@ A check may have several versions; the newest one not above the standard's versi
 """
 
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.pod_security import checks
 from kvstack.apiserver.policy.pod_security.checks import Check, Finding
 from kvstack.apiserver.policy.pod_security.standards import (
@@ -19,8 +20,6 @@ from kvstack.apiserver.policy.pod_security.standards import (
     RESTRICTED,
     Standard,
 )
-
-Obj = dict[str, Any]
 
 NEWEST: Final = 37
 """The minor version of the newest check; later standards are the same."""
@@ -121,7 +120,7 @@ CONTROLS: Final = (
 """All controls, in the order of findings: by level, then by id."""
 
 
-def findings(standard: Standard, metadata: Obj, spec: Obj) -> list[Finding]:
+def findings(standard: Standard, metadata: Object, spec: Object) -> list[Finding]:
     """Return the violations of a standard by a pod."""
     if standard.level == PRIVILEGED:
         return []

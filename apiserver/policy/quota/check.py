@@ -7,9 +7,9 @@ its increase. Nothing is written here.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
 
 from kvstack.apimachinery.objects import resources
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.quota.scopes import scopes_of
 from kvstack.apimachinery.quota.usage import Amounts, Measure, measure_of
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
@@ -20,15 +20,13 @@ from kvstack.apiserver.policy.quota.limited import (
     uncovered_scopes,
 )
 
-Obj: TypeAlias = dict[str, Any]
-
 
 def charge(
-    quotas: Sequence[Obj],
+    quotas: Sequence[Object],
     request: AdmissionRequest,
     now: float,
     limited: Sequence[LimitedResource] = (),
-) -> list[Obj]:
+) -> list[Object]:
     """Return the quotas after a write; unaffected ones are the same objects.
 
     Raises ApiError 403 if it exceeds a quota. now: seconds since 1970. limited: what of this
@@ -49,7 +47,7 @@ def charge(
     if limited and not resources.is_zero(more):
         covering = [quota for quota, each in zip(quotas, concerned, strict=True) if each]
         _check_covered(measure, limited, request, more, quotas, covering)
-    charged: list[Obj] = []
+    charged: list[Object] = []
     for quota, is_concerned in zip(quotas, concerned, strict=True):
         if not is_concerned:
             charged.append(quota)
@@ -64,8 +62,8 @@ def _check_covered(
     limited: Sequence[LimitedResource],
     request: AdmissionRequest,
     use: Mapping[str, str],
-    quotas: Sequence[Obj],
-    covering: Sequence[Obj],
+    quotas: Sequence[Object],
+    covering: Sequence[Object],
 ) -> None:
     """Check that quotas cover what requires one."""
     counted = {name for quota in covering for name in measure.names(list(_hard_of(quota)))}
@@ -78,22 +76,22 @@ def _check_covered(
         raise request.forbidden(text)
 
 
-def used_of(quota: Obj) -> Amounts:
+def used_of(quota: Object) -> Amounts:
     """Return the current usage."""
     return (quota.get("status") or {}).get("used") or {}
 
 
-def _hard_of(quota: Obj) -> Amounts:
+def _hard_of(quota: Object) -> Amounts:
     return (quota.get("status") or {}).get("hard") or {}
 
 
-def _concerns(measure: Measure, quota: Obj, obj: Obj) -> bool:
+def _concerns(measure: Measure, quota: Object, obj: Object) -> bool:
     if not measure.names(list(_hard_of(quota))):
         return False
     return all(measure.is_in(scope, obj) for scope in scopes_of(quota))
 
 
-def _check_quota(measure: Measure, quota: Obj, request: AdmissionRequest) -> None:
+def _check_quota(measure: Measure, quota: Object, request: AdmissionRequest) -> None:
     name, names = quota["metadata"]["name"], measure.names(list(_hard_of(quota)))
     if demands := measure.demands(names, request.new):
         raise request.forbidden(f"failed quota: {name}: {demands}")
@@ -102,7 +100,7 @@ def _check_quota(measure: Measure, quota: Obj, request: AdmissionRequest) -> Non
         raise request.forbidden(f"status unknown for quota: {name}, resources: {unknown}")
 
 
-def _charged(quota: Obj, use: Mapping[str, str], request: AdmissionRequest) -> Obj:
+def _charged(quota: Object, use: Mapping[str, str], request: AdmissionRequest) -> Object:
     hard, used = _hard_of(quota), used_of(quota)
     charges = {
         name: amount

@@ -6,14 +6,13 @@ LimitedResource(pods, match_scopes=({"scopeName": "PriorityClass", "operator": "
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kvstack.apimachinery.objects import resources
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.quota.scopes import Scope
 from kvstack.apimachinery.quota.usage import Measure
-
-Obj: TypeAlias = dict[str, Any]
 
 
 class LimitedResource(NamedTuple):
@@ -38,7 +37,7 @@ def limited_names(limited: Iterable[LimitedResource], use: Mapping[str, str]) ->
 
 
 def uncovered_scopes(
-    limited: Iterable[LimitedResource], measure: Measure, obj: Obj, covered: Sequence[Scope]
+    limited: Iterable[LimitedResource], measure: Measure, obj: Object, covered: Sequence[Scope]
 ) -> list[Scope]:
     """Return the limited scopes of an object that no quota covers."""
     names = {each.get("scopeName") for each in covered if measure.is_in(each, obj)}

@@ -14,7 +14,8 @@ import ssl
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls
+from kvstack.apiserver.policy.remote.kubeconfig import Target, TargetTls
+from kvstack.component.certs.kubeconfig_reader import Pem
 from kvstack.component.http.answers import AnswerError
 from kvstack.component.http.client import HttpClient
 from kvstack.component.http.faults import fault_text

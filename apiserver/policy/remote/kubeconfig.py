@@ -8,32 +8,25 @@ renewed; their paths are relative to the kubeconfig's directory. Credential plug
 `auth-provider`) are refused.
 """
 
-import base64
-import binascii
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from urllib.parse import urlsplit
 
-from kvstack.apimachinery.objects.text import config_document
-from kvstack.apimachinery.objects.text.config_document import Document, DocumentError
+from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.component.certs.kubeconfig_reader import (
+    AUTH_PROVIDER,
+    EXEC,
+    IMPERSONATION,
+    KubeconfigReader,
+    Pem,
+)
 from kvstack.component.http.proxies import proxy_of
 from kvstack.component.http.request_head import UrlError
 
-_NO_CREDENTIALS: Final = ("exec", "auth-provider", "as", "as-uid", "as-groups", "as-user-extra")
-
-
-@dataclass(frozen=True, slots=True)
-class Pem:
-    """A PEM text, inline or in a file."""
-
-    data: bytes = b""
-    file: str = ""
-
-    def __bool__(self) -> bool:
-        """Return whether there is one."""
-        return bool(self.data or self.file)
+_NO_CREDENTIALS: Final = (EXEC, AUTH_PROVIDER, *IMPERSONATION)
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,57 +58,37 @@ class Target:
 
 def read_kubeconfig(data: bytes, base: Path) -> Target:
     """Return the target of the current context; raises DocumentError."""
-    document = config_document.plain(data)
-    context = _find_entry(document, "contexts", "context", document.text("current-context"))
-    cluster = _find_entry(document, "clusters", "cluster", context.text("cluster"))
-    user_name = context.text("user")
-    user = _find_entry(document, "users", "user", user_name) if user_name else Document({})
-    for name in _NO_CREDENTIALS:
-        if name in user:
-            raise DocumentError(f"users: {quote(name)} is not supported")
-    url = cluster.text("server")
+    file = KubeconfigReader(data, base)
+    context = _existing("context", file.current, file.context(file.current))
+    cluster = _existing("cluster", context.cluster, file.cluster(context.cluster))
+    tls = TargetTls(cluster.ca, server_name=cluster.server_name, is_insecure=cluster.is_insecure)
+    url = cluster.server
     if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname:
         raise DocumentError(f"clusters: invalid server URL {quote(url)}")
     try:
-        proxy_of(cluster.text("proxy-url"))
+        proxy_of(cluster.proxy_url)
     except UrlError as error:
         raise DocumentError(f"clusters: {error}") from None
-    tls = TargetTls(
-        _pem(cluster, "certificate-authority", base),
-        _pem(user, "client-certificate", base),
-        _pem(user, "client-key", base),
-        cluster.text("tls-server-name"),
-        cluster.flag("insecure-skip-tls-verify"),
-    )
-    if bool(tls.cert) != bool(tls.key):
+    if not context.user:
+        return Target(url, tls, proxy_url=cluster.proxy_url)
+    user = _existing("user", context.user, file.user(context.user))
+    for name in _NO_CREDENTIALS:
+        if name in user.members:
+            raise DocumentError(f"users: {quote(name)} is not supported")
+    if bool(user.cert) != bool(user.key):
         raise DocumentError("users: client-certificate and client-key must be given together")
     return Target(
         url,
-        tls,
-        token=user.text("token"),
-        token_file=_path(user.text("tokenFile"), base),
-        user=user.text("username"),
-        password=user.text("password"),
-        proxy_url=cluster.text("proxy-url"),
+        replace(tls, cert=user.cert, key=user.key),
+        token=user.token,
+        token_file=user.token_file,
+        user=user.username,
+        password=user.password,
+        proxy_url=cluster.proxy_url,
     )
 
 
-def _find_entry(document: Document, entries: str, member: str, name: str) -> Document:
-    for each in document.items(entries):
-        if each.text("name") == name:
-            found = each.item(member)
-            return Document({}) if found is None else found
-    raise DocumentError(f"{member} {quote(name)} does not exist")
-
-
-def _pem(document: Document, name: str, base: Path) -> Pem:
-    if text := document.text(f"{name}-data"):
-        try:
-            return Pem(base64.b64decode(text, validate=True))
-        except binascii.Error as error:
-            raise DocumentError(f"{document.at(name)}-data: {error}") from None
-    return Pem(file=_path(document.text(name), base))
-
-
-def _path(path: str, base: Path) -> str:
-    return str(base / path) if path else ""
+def _existing(member: str, name: str, entry: _T | None) -> _T:
+    if entry is None:
+        raise DocumentError(f"{member} {quote(name)} does not exist")
+    return entry

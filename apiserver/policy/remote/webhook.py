@@ -6,15 +6,14 @@ review ──► POST ──► 200 and a review of the same apiVersion and kind
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteAnswer, RemoteError
-
-Obj: TypeAlias = dict[str, Any]
 
 TRIES_MAX: Final = 5
 FIRST_PAUSE_S: Final = 0.5
@@ -63,7 +62,7 @@ class Webhook:
         self._sleep: Final = sleep
         self._noted: Final = noted
 
-    async def review(self, review: Obj) -> Obj:
+    async def review(self, review: Object) -> Object:
         """Return the status of the answered review; raises RemoteError."""
         body = orjson.dumps(review)
         pause_s = self._first_pause_s
@@ -100,7 +99,7 @@ def _is_passing(error: RemoteError) -> bool:
     return isinstance(error, _PassingError) or isinstance(error.__cause__, ConnectionResetError)
 
 
-def _status(review: Obj, answer: RemoteAnswer) -> Obj:
+def _status(review: Object, answer: RemoteAnswer) -> Object:
     if not 200 <= answer.code < 300:
         shown = answer.body[:_SHOWN_MAX].decode("utf-8", "replace").strip()
         text = f"an error on the server ({quote(shown)}) has prevented the request from succeeding"

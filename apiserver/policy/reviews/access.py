@@ -12,10 +12,9 @@ from typing import Any, Final, NamedTuple
 
 from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apimachinery.objects import fields, labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.interfaces import Authorizer
-
-Obj = dict[str, Any]
 
 _IGNORED: Final = "ignored"
 _PARTLY: Final = "partially ignored"
@@ -68,10 +67,10 @@ def question_of(spec: Mapping[str, Any], user: User) -> Question:
     )
 
 
-async def answer(authorizer: Authorizer, question: Question) -> Obj:
+async def answer(authorizer: Authorizer, question: Question) -> Object:
     """Return the status of the review."""
     decision = await decided(authorizer, question.attributes)
-    status: Obj = {"allowed": decision.allowed}
+    status: Object = {"allowed": decision.allowed}
     if decision.denied:
         status["denied"] = True
     if decision.reason:

@@ -1,6 +1,6 @@
 """Validation of access reviews; the texts are upstream's."""
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.field_errors import (
@@ -11,8 +11,7 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
-
-Obj = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _ONE_KIND: Final = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
 _RESOURCE: Final = "spec.resourceAttributes"
@@ -21,7 +20,7 @@ _WITHOUT_VALUES: Final = "may not be specified when `operator` is 'Exists' or 'D
 
 
 def check_access_review(
-    review: Obj, *, is_about_self: bool, namespace: str = ""
+    review: Object, *, is_about_self: bool, namespace: str = ""
 ) -> list[FieldError]:
     """Return validation errors; namespace: of a local review."""
     spec = review.get("spec") or {}
@@ -47,7 +46,7 @@ def check_access_review(
     return errors
 
 
-def _check_metadata(metadata: Obj, *, is_local: bool) -> list[FieldError]:
+def _check_metadata(metadata: Object, *, is_local: bool) -> list[FieldError]:
     ignored = {"managedFields", "namespace"} if is_local else {"managedFields"}
     if not any(value for name, value in metadata.items() if name not in ignored):
         return []
@@ -55,7 +54,7 @@ def _check_metadata(metadata: Obj, *, is_local: bool) -> list[FieldError]:
     return [invalid("metadata", metadata, message)]
 
 
-def _check_field_selector(selector: Obj | None) -> list[FieldError]:
+def _check_field_selector(selector: Object | None) -> list[FieldError]:
     path = f"{_RESOURCE}.fieldSelector"
     errors = _check_selector(path, selector)
     for position, each in enumerate((selector or {}).get("requirements") or ()):
@@ -70,7 +69,7 @@ def _check_field_selector(selector: Obj | None) -> list[FieldError]:
     return errors
 
 
-def _check_label_selector(selector: Obj | None) -> list[FieldError]:
+def _check_label_selector(selector: Object | None) -> list[FieldError]:
     path = f"{_RESOURCE}.labelSelector"
     expressions = (selector or {}).get("requirements") or ()
     return _check_selector(path, selector) + labels.validate_expressions(
@@ -78,7 +77,7 @@ def _check_label_selector(selector: Obj | None) -> list[FieldError]:
     )
 
 
-def _check_selector(path: str, selector: Obj | None) -> list[FieldError]:
+def _check_selector(path: str, selector: Object | None) -> list[FieldError]:
     if selector is None:
         return []
     raw, requirements = selector.get("rawSelector"), selector.get("requirements")
@@ -91,7 +90,7 @@ def _check_selector(path: str, selector: Obj | None) -> list[FieldError]:
     return []
 
 
-def _printed(of_path: Obj | None) -> object:
+def _printed(of_path: Object | None) -> object:
     if of_path is None:
         return None
     return {"Path": of_path.get("path", ""), "Verb": of_path.get("verb", "")}

@@ -1,22 +1,21 @@
 """SelfSubjectRulesReview: the rules of a user in a namespace."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import aggregate
 from kvstack.apiserver.policy.authorization.user_rules import RuleSource
-
-Obj = dict[str, Any]
 
 _OF_RESOURCES: Final = ("verbs", "apiGroups", "resources", "resourceNames")
 _OF_PATHS: Final = ("verbs", "nonResourceURLs")
 
 
-def rules_status(sources: Iterable[RuleSource], user: User, namespace: str) -> Obj:
+def rules_status(sources: Iterable[RuleSource], user: User, namespace: str) -> Object:
     """Return the status of a review: the rules of all authorizers."""
-    resource_rules: list[Obj] = []
-    path_rules: list[Obj] = []
+    resource_rules: list[Object] = []
+    path_rules: list[Object] = []
     errors: list[str] = []
     is_incomplete = False
     for source in sources:
@@ -29,7 +28,7 @@ def rules_status(sources: Iterable[RuleSource], user: User, namespace: str) -> O
         ]
         errors += user_rules.errors
         is_incomplete |= user_rules.is_incomplete
-    status: Obj = {
+    status: Object = {
         "resourceRules": resource_rules,
         "nonResourceRules": path_rules,
         "incomplete": is_incomplete,
@@ -39,5 +38,5 @@ def rules_status(sources: Iterable[RuleSource], user: User, namespace: str) -> O
     return status
 
 
-def _part(rule: Obj, members: Iterable[str]) -> Obj:
+def _part(rule: Object, members: Iterable[str]) -> Object:
     return {name: rule[name] for name in members if rule.get(name)}

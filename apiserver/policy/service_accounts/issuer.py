@@ -11,13 +11,14 @@ from typing import Final
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.kinds.core import token_requests
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import Claims, Reference
 from kvstack.component.certs.service_account_keys import SigningKey
 
-Validate = Callable[[Obj], Awaitable[None] | None]
+Validate = Callable[[Object], Awaitable[None] | None]
 """Validating admission of the prepared request."""
 
 _ACCOUNTS: Final = GroupResource("", "serviceaccounts")
@@ -43,7 +44,7 @@ class TokenSettings:
 class Issued:
     """The result of a token request."""
 
-    request: Obj
+    request: Object
     """The TokenRequest with its status."""
     warnings: list[str] = field(default_factory=list)
     annotations: dict[str, str] = field(default_factory=dict)
@@ -70,7 +71,9 @@ class TokenIssuer:
         self._clock: Final = clock
         self._new_uid: Final = new_uid
 
-    async def create(self, namespace: str, name: str, request: Obj, validate: Validate) -> Issued:
+    async def create(
+        self, namespace: str, name: str, request: Object, validate: Validate
+    ) -> Issued:
         """Return a token for the service account of the URL; raises ApiError.
 
         request: the decoded body, changed in place.
@@ -117,13 +120,13 @@ class TokenIssuer:
         warnings = [term.warning] if term.warning else []
         return Issued(request, warnings, {_ISSUED: f"JTI={claims.id}"})
 
-    def _bound(self, target: token_requests.Bound, namespace: str, account: str) -> Obj:
+    def _bound(self, target: token_requests.Bound, namespace: str, account: str) -> Object:
         resource = GroupResource("", target.resource)
         obj = self._get(resource, "" if resource == _NODES else namespace, target.name)
         token_requests.check_bound(target, obj, account)
         return obj
 
-    def _bind(self, claims: Claims, kind: str, bound: Obj) -> Claims:
+    def _bind(self, claims: Claims, kind: str, bound: Object) -> Claims:
         reference = _reference(bound)
         if kind == "Secret":
             return claims._replace(secret=reference)
@@ -137,13 +140,13 @@ class TokenIssuer:
         found = Reference(name) if node is None else _reference(node)
         return claims._replace(pod=reference, node=found)
 
-    def _get(self, resource: GroupResource, namespace: str, name: str) -> Obj:
+    def _get(self, resource: GroupResource, namespace: str, name: str) -> Object:
         obj = self._view.get(resource, namespace, name)
         if obj is None:
             raise status.not_found(resource, name)
         return obj
 
 
-def _reference(obj: Obj) -> Reference:
+def _reference(obj: Object) -> Reference:
     metadata = obj["metadata"]
     return Reference(metadata["name"], metadata.get("uid", ""))

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.table import CUSTOM_PRIORITY, Priority, Table
 from kvstack.apiserver.http.site import Site
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.server.loopback import Loopback
 from kvstack.component.logger import Logger
@@ -26,7 +26,6 @@ _ON_START: Final = "onstart"
 _ALWAYS: Final = "true"
 _AT_ONCE: Final = 16
 _RETRY_S: Final = 1.0
-_RACES: Final = frozenset((404, 409))
 
 
 class ApiServices:
@@ -71,7 +70,7 @@ class ApiServices:
             try:
                 await self._keep_custom()
             except (ApiError, StoreError) as error:
-                is_race = isinstance(error, ApiError) and error.code in _RACES
+                is_race = isinstance(error, ApiError) and (error.is_not_found or error.is_conflict)
                 if not is_race:
                     self._logger.warning("failed to maintain APIServices", error=str(error))
                 self._wake.set()
@@ -88,20 +87,20 @@ class ApiServices:
             if is_ours and metadata["name"] not in names:
                 await self._loopback.delete(RESOURCE, each)
 
-    async def _keep_all(self, wanted: Iterable[Obj]) -> None:
+    async def _keep_all(self, wanted: Iterable[Object]) -> None:
         missing = [each for each in wanted if not self._is_kept(each)]
         for at in range(0, len(missing), _AT_ONCE):
             part = missing[at : at + _AT_ONCE]
             await asyncio.gather(*(self._keep_one(each) for each in part))
 
-    def _is_kept(self, wanted: Obj) -> bool:
+    def _is_kept(self, wanted: Object) -> bool:
         found = self._loopback.get(RESOURCE, "", wanted["metadata"]["name"])
         if found is None:
             return False
         is_ours = (found["metadata"].get("labels") or {}).get(_LABEL) is not None
         return found.get("spec") == wanted["spec"] or not is_ours
 
-    async def _keep_one(self, desired: Obj) -> None:
+    async def _keep_one(self, desired: Object) -> None:
         found = self._loopback.get(RESOURCE, "", desired["metadata"]["name"])
         if found is not None:
             await self._loopback.update(RESOURCE, {**found, "spec": desired["spec"]})
@@ -109,11 +108,11 @@ class ApiServices:
         try:
             await self._loopback.create(RESOURCE, desired)
         except ApiError as error:
-            if error.code not in _RACES:
+            if not (error.is_not_found or error.is_conflict):
                 raise
 
 
-def _object(group_version: str, priority: Priority, label: str) -> Obj:
+def _object(group_version: str, priority: Priority, label: str) -> Object:
     group, _, version = group_version.rpartition("/")
     spec: dict[str, Any] = {
         "version": version,

@@ -24,7 +24,6 @@ NAMESPACE: Final = "kube-system"
 AUTHENTICATION: Final = "extension-apiserver-authentication"
 TRACKING: Final = "kube-apiserver-legacy-service-account-token-tracking"
 
-_EXISTS: Final = 409
 _CLIENT_CA: Final = "client-ca-file"
 _PROXY_CA: Final = "requestheader-client-ca-file"
 _END: Final = "-----END CERTIFICATE-----"
@@ -86,7 +85,7 @@ class TokenTracking:
         try:
             await self._loopback.create(RESOURCE, {"metadata": metadata, "data": {"since": today}})
         except ApiError as error:
-            if error.code != _EXISTS:
+            if not error.is_conflict:
                 raise
 
 

@@ -8,7 +8,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import aggregate
@@ -25,7 +27,7 @@ from kvstack.apiserver.apiextensions.customresourcedefinitions.conditions import
     is_true as has_condition,
 )
 from kvstack.apiserver.apiextensions.serving.definitions import DEFINITIONS
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.window import Change
@@ -34,7 +36,6 @@ from kvstack.component.logger import Logger
 from kvstack.component.units import SECOND_NS
 from kvstore.client.errors import StoreError
 
-_RACES: Final = frozenset((404, 409))
 _LOOK_AGAIN_S: Final = 1.0
 _BEGUN: Final = frozenset(
     ("InstanceDeletionInProgress", "InstanceDeletionFailed", "InstanceDeletionCheck")
@@ -57,7 +58,7 @@ class DefinitionKeeper:
         self._logger: Final = logger
         self._registry: Final = registry
         self._changed: set[str] = set()
-        self._heads: Final[dict[str, Obj]] = {}
+        self._heads: Final[dict[str, Object]] = {}
         """Group and accepted names of each definition, which other definitions must not take."""
         self._going: Final[dict[str, int]] = {}
         """Since when remaining objects are waited for, by definition."""
@@ -134,12 +135,12 @@ class DefinitionKeeper:
             if named["status"] != definition["status"]:
                 await self._registry.live.replace(DEFINITIONS, named, "status")
         except ApiError as error:
-            if error.code not in _RACES:
+            if not (error.is_not_found or error.is_conflict):
                 raise
             return False
         return True
 
-    async def _take_away(self, definition: Obj) -> bool:
+    async def _take_away(self, definition: Object) -> bool:
         """Delete the objects of a definition, then its finalizer; return whether that was done."""
         if CLEANUP not in (definition["metadata"].get("finalizers") or ()):
             return True
@@ -179,25 +180,27 @@ class DefinitionKeeper:
             if not each["metadata"].get("deletionTimestamp"):
                 try:
                     if each["metadata"].get("finalizers"):
-                        new: Obj = json_text.copied(each)
+                        new: Object = json_text.copied(each)
                         mark(new["metadata"], now)
                         await live.replace(resource, new, owns=False)
                     else:
                         await live.delete(resource, each)
                 except ApiError as error:
-                    if error.code not in _RACES:
+                    if not (error.is_not_found or error.is_conflict):
                         problems[str(error)] = None
         return f"could not issue all deletes: {aggregate(list(problems))}" if problems else ""
 
-    async def _set_terminating(self, definition: Obj, value: str, reason: str, message: str) -> Obj:
-        new: Obj = json_text.copied(definition)
+    async def _set_terminating(
+        self, definition: Object, value: str, reason: str, message: str
+    ) -> Object:
+        new: Object = json_text.copied(definition)
         now = now_text(self._registry.clock)
         set_condition(new["status"], TERMINATING, value, reason, message, now)
         if new == definition:
             return definition
         return await self._registry.live.replace(DEFINITIONS, new, "status")
 
-    async def _finish(self, definition: Obj, reason: str, message: str) -> None:
+    async def _finish(self, definition: Object, reason: str, message: str) -> None:
         is_written = await self._set_terminating(definition, FALSE, reason, message)
         metadata = is_written["metadata"]
         metadata["finalizers"] = [each for each in metadata["finalizers"] if each != CLEANUP]
@@ -207,8 +210,6 @@ class DefinitionKeeper:
             await self._registry.live.delete(DEFINITIONS, is_written)
 
 
-def _reason(definition: Obj) -> str:
-    for each in definition["status"].get("conditions") or ():
-        if each["type"] == TERMINATING:
-            return str(each["reason"])
-    return ""
+def _reason(definition: Object) -> str:
+    condition = find(definition["status"].get("conditions"), TERMINATING)
+    return "" if condition is None else str(condition["reason"])

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.server.loopback import Loopback
 
 NAMESPACES: Final = GroupResource("", "namespaces")
@@ -30,13 +30,14 @@ _PRIORITIES: Final = (
         " node if necessary.",
     ),
 )
-_EXISTS: Final = 409
 
 
 class FixedObjects:
     """Objects of one resource that must exist."""
 
-    def __init__(self, loopback: Loopback, resource: GroupResource, objects: Sequence[Obj]) -> None:
+    def __init__(
+        self, loopback: Loopback, resource: GroupResource, objects: Sequence[Object]
+    ) -> None:
         """Take the objects; only their names matter if they exist."""
         self._loopback: Final = loopback
         self._resource: Final = resource
@@ -48,25 +49,25 @@ class FixedObjects:
         if missing:
             await asyncio.gather(*(self._create(each) for each in missing))
 
-    def _is_there(self, obj: Obj) -> bool:
+    def _is_there(self, obj: Object) -> bool:
         metadata = obj["metadata"]
         found = self._loopback.get(self._resource, metadata.get("namespace", ""), metadata["name"])
         return found is not None
 
-    async def _create(self, obj: Obj) -> None:
+    async def _create(self, obj: Object) -> None:
         try:
             await self._loopback.create(self._resource, obj)
         except ApiError as error:
-            if error.code != _EXISTS:
+            if not error.is_conflict:
                 raise
 
 
-def namespaces() -> list[Obj]:
+def namespaces() -> list[Object]:
     """Return the system's namespaces."""
     return [{"metadata": {"name": each}} for each in SYSTEM_NAMESPACES]
 
 
-def priority_classes() -> list[Obj]:
+def priority_classes() -> list[Object]:
     """Return the system's priority classes."""
     found: list[dict[str, Any]] = []
     for name, value, description in _PRIORITIES:

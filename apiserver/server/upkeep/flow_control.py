@@ -11,10 +11,11 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.server.loopback import Loopback
@@ -30,7 +31,6 @@ LEVELS: Final = GroupResource(_GROUP, "prioritylevelconfigurations")
 _KEEP: Final = "apf.kubernetes.io/autoupdate-spec"
 _MANDATORY: Final = {SCHEMAS: FLOW_SCHEMAS, LEVELS: PRIORITY_LEVELS}
 _DANGLING: Final = "Dangling"
-_RACED: Final = frozenset((404, 409))
 
 
 class FlowControl:
@@ -67,7 +67,7 @@ class FlowControl:
                     resource, {"metadata": metadata, "spec": spec}, PRODUCER
                 )
             except ApiError as error:
-                if error.code not in _RACED:
+                if not (error.is_not_found or error.is_conflict):
                     raise
             return
         annotations = current["metadata"].get("annotations") or {}
@@ -80,20 +80,20 @@ class FlowControl:
             new = {**current, "metadata": metadata, "spec": wanted}
             await self._loopback.update(resource, new, PRODUCER)
 
-    async def _tell_one(self, schema: Obj) -> None:
+    async def _tell_one(self, schema: Object) -> None:
         metadata = schema["metadata"]
         level = schema["spec"]["priorityLevelConfiguration"]["name"]
         is_there = self._view.get(LEVELS, "", level) is not None
         wanted = condition(level, is_there=is_there)
-        for each in (schema.get("status") or {}).get("conditions") or ():
-            if each["type"] == _DANGLING and all(each.get(k) == v for k, v in wanted.items()):
-                return
+        known = find((schema.get("status") or {}).get("conditions"), _DANGLING)
+        if known is not None and wanted.items() <= known.items():
+            return
         status = {"conditions": [{**wanted, "lastTransitionTime": now_text(self._clock)}]}
         body = {"metadata": {"name": metadata["name"]}, "status": status}
         try:
             await self._loopback.apply(SCHEMAS, body, CONSUMER, "status")
         except ApiError as error:
-            if error.code not in _RACED:
+            if not (error.is_not_found or error.is_conflict):
                 raise
 
 

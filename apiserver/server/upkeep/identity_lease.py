@@ -9,9 +9,10 @@ import struct
 from typing import Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import parse_micro_time
-from kvstack.apiserver.registry.record import Obj
+from kvstack.apimachinery.well_known import HOSTNAME_LABEL
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.server.loopback import Loopback
@@ -27,9 +28,7 @@ LIFE_S: Final = 3600
 COMPONENT: Final = "kube-apiserver"
 
 _IDENTITY: Final = "apiserver.kubernetes.io/identity"
-_HOST: Final = "kubernetes.io/hostname"
 _ADDRESS: Final = "kubernetes.io/peer-advertise-address"
-_GONE: Final = frozenset((404, 409))
 
 
 class IdentityLease:
@@ -74,11 +73,12 @@ class IdentityLease:
             try:
                 await self._loopback.delete(LEASES, each)
             except ApiError as error:
-                if error.code not in _GONE:  # it was renewed, or another server deleted it first
+                # It was renewed, or another server deleted it first.
+                if not (error.is_not_found or error.is_conflict):
                     raise
 
-    def _metadata(self, known: Obj) -> Obj:
-        labels = {**(known.get("labels") or {}), _IDENTITY: COMPONENT, _HOST: self._host}
+    def _metadata(self, known: Object) -> Object:
+        labels = {**(known.get("labels") or {}), _IDENTITY: COMPONENT, HOSTNAME_LABEL: self._host}
         annotations = {**(known.get("annotations") or {}), _ADDRESS: self._address}
         return {
             "name": self.name,
@@ -98,7 +98,7 @@ def lease_name(host: str) -> str:
     return f"apiserver-{shown}"
 
 
-def _is_over(lease: Obj, now: float) -> bool:
+def _is_over(lease: Object, now: float) -> bool:
     spec = lease.get("spec") or {}
     renewed, life_s = spec.get("renewTime"), spec.get("leaseDurationSeconds")
     if not renewed or life_s is None:

@@ -111,7 +111,7 @@ def _let_rest(job: Job, registry: Registry) -> None:
 
 def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
     """Yield the jobs that maintain objects of policy."""
-    loopback, security, clock = cluster.loopback, cluster.security, cluster.env.clock
+    loopback, security = cluster.loopback, cluster.security
     if RBAC in security.authorizers.types:
         yield Job(
             "roles",
@@ -125,32 +125,43 @@ def _policy(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         hooks = ("poststarthook/scheduling/bootstrap-system-priority-classes",)
         yield Job("priority classes", keep, hooks=hooks)
     if loopback.serves(flow_control.SCHEMAS):
-        flow = FlowControl(loopback, cluster.registry.view, clock)
-        producer = Job(
-            "flow control",
-            flow.keep,
-            every_s=flow_control.PERIOD_S,
-            follows=(flow_control.SCHEMAS, flow_control.LEVELS),
-            hooks=("poststarthook/priority-and-fairness-config-producer",),
+        yield from _flow_control(cluster)
+    yield from _credentials(cluster, namespaces)
+
+
+def _flow_control(cluster: Cluster) -> Iterator[Job]:
+    """Yield the jobs that maintain priority levels and flow schemas."""
+    flow = FlowControl(cluster.loopback, cluster.registry.view, cluster.env.clock)
+    producer = Job(
+        "flow control",
+        flow.keep,
+        every_s=flow_control.PERIOD_S,
+        follows=(flow_control.SCHEMAS, flow_control.LEVELS),
+        hooks=("poststarthook/priority-and-fairness-config-producer",),
+    )
+    yield producer
+    control = cluster.site.queues
+    if control is not None:
+        yield Job(
+            "seats of priority levels",
+            _plain(control.control.rebalance),
+            every_s=REBALANCE_S,
         )
-        yield producer
-        control = cluster.site.queues
-        if control is not None:
-            yield Job(
-                "seats of priority levels",
-                _plain(control.control.rebalance),
-                every_s=REBALANCE_S,
-            )
-        conditions = Job(
-            "flow control's conditions",
-            flow.update_conditions,
-            every_s=flow_control.PERIOD_S,
-            follows=(flow_control.SCHEMAS, flow_control.LEVELS),
-            after=producer,
-        )
-        for each in (flow_control.SCHEMAS, flow_control.LEVELS):
-            cluster.registry.view.subscribe(each, lambda _: conditions.wake())
-        yield conditions
+    conditions = Job(
+        "flow control's conditions",
+        flow.update_conditions,
+        every_s=flow_control.PERIOD_S,
+        follows=(flow_control.SCHEMAS, flow_control.LEVELS),
+        after=producer,
+    )
+    for each in (flow_control.SCHEMAS, flow_control.LEVELS):
+        cluster.registry.view.subscribe(each, lambda _: conditions.wake())
+    yield conditions
+
+
+def _credentials(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
+    """Yield the jobs that maintain what clients and the server know each other by."""
+    loopback, security, clock = cluster.loopback, cluster.security, cluster.env.clock
     given = cluster.options.authentication
     info = AuthenticationInfo(
         loopback,

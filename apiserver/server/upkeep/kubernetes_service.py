@@ -13,9 +13,10 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL, SKIP_MIRROR_LABEL
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.server.certs.serving_certificate import first_address
 from kvstack.apiserver.server.loopback import Loopback
@@ -32,11 +33,10 @@ _SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
 RESOURCES: Final = (_SERVICES, _ENDPOINTS, _SLICES)
 """Which it makes and puts right."""
 _LABELS: Final = {"component": "apiserver", "provider": "kubernetes"}
-_SKIP_MIRROR: Final = {"endpointslice.kubernetes.io/skip-mirror": "true"}
-_SERVICE_NAME: Final = {"kubernetes.io/service-name": NAME}
+_SKIP_MIRROR: Final = {SKIP_MIRROR_LABEL: "true"}
+_SERVICE_NAME: Final = {SERVICE_NAME_LABEL: NAME}
 _PORT_NAME: Final = "https"
 _SERVICE_PORT: Final = 443
-_EXISTS: Final = 409
 
 
 class KubernetesService:
@@ -158,9 +158,9 @@ class KubernetesService:
         metadata = {**stored["metadata"], "labels": {**own, **labels}}
         await self._loopback.update(resource, {**stored, "metadata": metadata, **desired})
 
-    async def _create(self, resource: GroupResource, obj: Obj) -> None:
+    async def _create(self, resource: GroupResource, obj: Object) -> None:
         try:
             await self._loopback.create(resource, obj)
         except ApiError as error:
-            if error.code != _EXISTS:
+            if not error.is_conflict:
                 raise

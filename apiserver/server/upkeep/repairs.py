@@ -14,6 +14,7 @@ from typing import Final
 import orjson
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.allocators.address_repair import (
     Repair,
@@ -23,7 +24,6 @@ from kvstack.apiserver.allocators.address_repair import (
 from kvstack.apiserver.allocators.cluster_ips import AddressRange, service_ranges
 from kvstack.apiserver.allocators.node_ports import decode_bitmap, encode_bitmap
 from kvstack.apiserver.allocators.port_repair import PERIOD_SECONDS, PortRepair
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.watch_cache import BehindError
@@ -43,7 +43,6 @@ SERVICES: Final = GroupResource("", "services")
 ADDRESSES: Final = GroupResource("networking.k8s.io", "ipaddresses")
 RANGES: Final = GroupResource("networking.k8s.io", "servicecidrs")
 _CATCH_UP_S: Final = 10.0
-_RACED: Final = frozenset((404, 409))
 
 
 class NodePortRepair:
@@ -169,11 +168,11 @@ class ClusterIpRepair:
             for each in repair.created:
                 await self._loopback.create(ADDRESSES, each)
         except ApiError as error:
-            if error.code not in _RACED:  # another server wrote first
+            if not (error.is_not_found or error.is_conflict):  # another server wrote first
                 raise
 
-    def _find_address(self, name: str) -> Obj | None:
+    def _find_address(self, name: str) -> Object | None:
         return self._view.get(ADDRESSES, "", name)
 
-    def _find_service(self, namespace: str, name: str) -> Obj | None:
+    def _find_service(self, namespace: str, name: str) -> Object | None:
         return self._view.get(SERVICES, namespace, name)

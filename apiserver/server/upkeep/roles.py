@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import (
     CREATE,
@@ -21,10 +22,8 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
     ROLE_BINDINGS,
     ROLES,
 )
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.server.loopback import Loopback
 
-_RACED: Final = 409
 _RESOURCES: Final = {
     "ClusterRole": CLUSTER_ROLES,
     "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
@@ -55,7 +54,7 @@ class Roles:
             if self._loopback.get(resource, namespace, metadata["name"]) is None:
                 await self._create(resource, each)
 
-    async def _keep_all(self, wanted: Iterable[tuple[GroupResource, Obj]]) -> None:
+    async def _keep_all(self, wanted: Iterable[tuple[GroupResource, Object]]) -> None:
         results = await asyncio.gather(
             *(self._keep_one(resource, obj) for resource, obj in wanted), return_exceptions=True
         )
@@ -63,7 +62,7 @@ class Roles:
             if isinstance(each, BaseException):
                 raise each
 
-    async def _keep_one(self, resource: GroupResource, expected: Obj) -> None:
+    async def _keep_one(self, resource: GroupResource, expected: Object) -> None:
         metadata = expected["metadata"]
         namespace, name = metadata.get("namespace", ""), metadata["name"]
         step = reconcile(expected, self._loopback.get(resource, namespace, name))
@@ -84,5 +83,5 @@ class Roles:
         try:
             await self._loopback.create(resource, obj)
         except ApiError as error:
-            if error.code != _RACED:
+            if not error.is_conflict:
                 raise

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from typing import Final
 
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.timing import Clock, now_text
 from kvstack.apiserver.server.loopback import Loopback
 from kvstack.component.logger import Logger
@@ -68,6 +69,5 @@ class DefaultServiceCidr:
         )
 
 
-def _is_ready(obj: Obj) -> bool:
-    conditions = (obj.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == _READY and each["status"] == "True" for each in conditions)
+def _is_ready(obj: Object) -> bool:
+    return is_true((obj.get("status") or {}).get("conditions"), _READY)

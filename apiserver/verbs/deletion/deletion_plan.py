@@ -13,10 +13,10 @@ are added and removed according to the propagation policy. Everything here is pu
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import format_time, parse_time
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.kinds.strategy import Deletion
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.options import DeleteOptions
 
 _COLLECTOR_FINALIZERS: Final = frozenset((ORPHAN_FINALIZER, FOREGROUND_FINALIZER))
@@ -40,11 +40,11 @@ class Plan(NamedTuple):
     """The effect of a delete on one object."""
 
     operation: Operation
-    obj: Obj
+    obj: Object
     """The object to store, for UPDATE and END."""
 
 
-def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
+def plan(obj: Object, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
     """Return the plan of a delete; the caller's object is changed."""
     meta = obj["metadata"]
     if deletion.mark is not None and not meta.get("deletionTimestamp"):
@@ -78,7 +78,7 @@ def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan
     return Plan(Operation.UPDATE, obj)
 
 
-def mark(meta: Obj, now: str) -> None:
+def mark(meta: Object, now: str) -> None:
     """Mark an object that only finalizers hold."""
     before = meta.get("deletionTimestamp")
     if not before:
@@ -88,7 +88,7 @@ def mark(meta: Obj, now: str) -> None:
     meta["deletionGracePeriodSeconds"] = 0
 
 
-def set_collector_finalizers(meta: Obj, deletion: Deletion, options: DeleteOptions) -> None:
+def set_collector_finalizers(meta: Object, deletion: Deletion, options: DeleteOptions) -> None:
     """Add or remove the garbage collector's finalizers for the propagation policy."""
     if not deletion.sets_finalizers:
         return
@@ -116,7 +116,7 @@ def _collector_finalizer(before: list[str], deletion: Deletion, options: DeleteO
     return ORPHAN_FINALIZER if deletion.orphans_by_default else ""
 
 
-def _shorten(meta: Obj, given: int, requested: int, now: str) -> int:
+def _shorten(meta: Object, given: int, requested: int, now: str) -> int:
     """Move the end of an object forward; return its whole grace period in seconds."""
     end = _later(meta["deletionTimestamp"], requested - given)
     if parse_time(end).seconds < parse_time(now).seconds:
@@ -131,6 +131,6 @@ def _later(moment: str, seconds: int) -> str:
     return format_time(parse_time(moment).seconds + seconds)
 
 
-def _raise_generation(meta: Obj) -> None:
+def _raise_generation(meta: Object) -> None:
     if meta.get("generation"):
         meta["generation"] += 1

@@ -5,9 +5,9 @@ from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.core.namespaces import NAMESPACE_RESOURCE
 from kvstack.apiserver.kinds.strategy import Deletion
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.deletion import deletion_plan, namespaces
 from kvstack.apiserver.verbs.deletion.deletion_plan import Plan
 from kvstack.apiserver.verbs.endpoint import Endpoint
@@ -26,11 +26,11 @@ _VERSION: Final = (
 class DeletionRule(NamedTuple):
     """How objects of a resource are deleted."""
 
-    check_preconditions: Callable[[Endpoint, Obj, DeleteOptions], None]
+    check_preconditions: Callable[[Endpoint, Object, DeleteOptions], None]
     """Raises ApiError 409 if a precondition does not hold."""
-    plan: Callable[[Obj, Deletion, DeleteOptions, str], Plan]
+    plan: Callable[[Object, Deletion, DeleteOptions, str], Plan]
     """(object, hooks, options, now): return the plan of a delete; the object may be changed."""
-    is_held: Callable[[Obj], bool]
+    is_held: Callable[[Object], bool]
     """(object): whether a terminating object stays although its metadata has no finalizers."""
 
 
@@ -39,7 +39,7 @@ def rule_of(resource: GroupResource) -> DeletionRule:
     return _RULES.get(resource, DEFAULT)
 
 
-def _check_preconditions(endpoint: Endpoint, obj: Obj, given: DeleteOptions) -> None:
+def _check_preconditions(endpoint: Endpoint, obj: Object, given: DeleteOptions) -> None:
     meta = obj["metadata"]
     kind = GroupResource(endpoint.hub_kind.group, endpoint.hub_kind.kind)
     for wanted, name, text in (
@@ -51,7 +51,7 @@ def _check_preconditions(endpoint: Endpoint, obj: Obj, given: DeleteOptions) -> 
             raise status.conflict(kind, meta["name"], message)
 
 
-def _is_not_held(_obj: Obj) -> bool:
+def _is_not_held(_obj: Object) -> bool:
     return False
 
 

@@ -6,17 +6,17 @@ subresource `finalize`, which removes the namespace.
 """
 
 from kvstack.apimachinery.objects import status
-from kvstack.apimachinery.objects.metadata import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 from kvstack.apiserver.kinds.core.namespaces import TERMINATING
 from kvstack.apiserver.kinds.strategy import Deletion
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.deletion import deletion_plan
 from kvstack.apiserver.verbs.deletion.deletion_plan import Operation, Plan
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.options import DeleteOptions
 
 
-def check_preconditions(endpoint: Endpoint, obj: Obj, options: DeleteOptions) -> None:
+def check_preconditions(endpoint: Endpoint, obj: Object, options: DeleteOptions) -> None:
     """Check the preconditions of a delete; raises ApiError."""
     meta = obj["metadata"]
     for expected, name, label in (
@@ -31,7 +31,7 @@ def check_preconditions(endpoint: Endpoint, obj: Obj, options: DeleteOptions) ->
             raise status.conflict(endpoint.resource, meta["name"], text)
 
 
-def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
+def plan(obj: Object, deletion: Deletion, options: DeleteOptions, now: str) -> Plan:
     """Return the plan of a delete; the object is changed."""
     meta = obj["metadata"]
     if not meta.get("deletionTimestamp"):
@@ -44,12 +44,12 @@ def plan(obj: Obj, deletion: Deletion, options: DeleteOptions, now: str) -> Plan
     return deletion_plan.plan(obj, deletion, options, now)
 
 
-def is_held(obj: Obj) -> bool:
+def is_held(obj: Object) -> bool:
     """Return whether a terminating namespace has finalizers in its spec."""
     return bool((obj.get("spec") or {}).get("finalizers"))
 
 
-def _set_finalizers(meta: Obj, options: DeleteOptions) -> None:
+def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
     before = meta.get("finalizers") or []
     finalizers = {
         ORPHAN_FINALIZER: _wants(

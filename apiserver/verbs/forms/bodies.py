@@ -8,11 +8,12 @@ fields are warnings or errors, as the request chooses; protobuf has neither. Tex
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import orjson
 
 from kvstack.apimachinery.objects.groups import parse_group_version
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError, bad_request
 from kvstack.apimachinery.objects.text import json_text, yaml_text
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
@@ -48,13 +49,11 @@ TYPE_META: Final = (
 )
 _YAML_PREFIX: Final = "yaml: unmarshal errors:\n"
 
-Obj = dict[str, Any]
-
 
 class Body(NamedTuple):
     """A decoded body."""
 
-    obj: Obj
+    obj: Object
     kind: Kind
     """The kind that the body names, or the endpoint's where it names none."""
     findings: list[str]
@@ -146,7 +145,7 @@ def given_kind(value: Json, text: Callable[[], str]) -> Kind:
 _NO_KIND: Final = Kind("", "", "")
 
 
-def read_options(body: bytes, media_type: str, kind: Kind) -> Obj:
+def read_options(body: bytes, media_type: str, kind: Kind) -> Object:
     """Return the DeleteOptions of a body, of any group and version; raises ApiError."""
     options_kind = Kind(kind.group, kind.version, "DeleteOptions")
     try:

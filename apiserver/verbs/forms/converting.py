@@ -14,11 +14,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.schema.decode import DecodeError, decode
 from kvstack.apiserver.apiextensions.customresources.resource import Converter, CustomResource
 from kvstack.apiserver.apply.endpoint import ConversionError
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ T = TypeVar("T")
 class NeedsConversionError(Exception):
     """A conversion is required first."""
 
-    def __init__(self, converted: "ConvertedVersion", obj: Obj) -> None:
+    def __init__(self, converted: "ConvertedVersion", obj: Object) -> None:
         """converted: the version to convert to."""
         super().__init__(converted.api_version)
         self._converted = converted
@@ -84,19 +85,19 @@ class ConvertedVersion:
                 record.encodings = {}
             record.encodings[self._form] = json_text.write_sorted(self._prune(obj))[1:]
 
-    async def hold(self, obj: Obj) -> Callable[[], None]:
+    async def hold(self, obj: Object) -> Callable[[], None]:
         """Convert and cache an object; return a function that drops it. Raises ApiError."""
         held = await self._converter.hold(obj, self.api_version)
         return lambda: self._converter.release(held)
 
-    async def object(self, obj: Obj) -> Obj:
+    async def object(self, obj: Object) -> Object:
         """Return an object in this version; raises ApiError."""
         if obj.get("apiVersion") == self.api_version:
             return obj
         [found] = await self._converter.convert([obj], self.api_version)
         return self._prune(found)
 
-    def from_cache(self, obj: Obj) -> Obj:
+    def from_cache(self, obj: Object) -> Object:
         """Return an object in this version from the cache; raises NeedsConversionError."""
         found = self._converter.find(obj, self.api_version)
         if found is None:
@@ -106,7 +107,7 @@ class ConvertedVersion:
         except status.ApiError as error:
             raise ConversionError(str(error)) from error
 
-    def _prune(self, obj: Obj) -> Obj:
+    def _prune(self, obj: Object) -> Object:
         """Return a converted object after pruning by the schema of this version."""
         try:
             found = decode(obj, self.row.type).obj

@@ -10,11 +10,11 @@ Plugins see objects in the hub version. A webhook or policy sees the version tha
 from typing import Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.decode import DecodeError, decode
 from kvstack.apimachinery.schema.stored_form import without_empty
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.policy.admission.request import VersionedResource
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.endpoint import Endpoint, Endpoints
 
 
@@ -35,7 +35,7 @@ class RequestVersions:
         found = [self._endpoints.find(e.group, e.version, e.name, below) for e in rows]
         return [each for each in found if each is not None]
 
-    async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
+    async def show(self, obj: Object, versioned: VersionedResource) -> Object:
         """Return an object in a version; the argument is not changed. Raises ApiError."""
         endpoint = self._at(versioned)
         if not endpoint.is_of(obj) or endpoint.type is None:
@@ -44,7 +44,7 @@ class RequestVersions:
             return await endpoint.converted_version.object(obj)
         return without_empty(endpoint.from_hub(obj), endpoint.type)
 
-    async def take(self, obj: Obj, versioned: VersionedResource) -> Obj:
+    async def take(self, obj: Object, versioned: VersionedResource) -> Object:
         """Return a plain object of a version in the hub version; raises ApiError."""
         endpoint = self._at(versioned)
         type_ = endpoint.type

@@ -11,10 +11,11 @@ from typing import Final
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.schema.decode import normalize
 from kvstack.apiserver.registry.reads import Page
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.interfaces import ObjectSource
@@ -57,13 +58,13 @@ def _source(call: Call) -> ObjectSource:
     return found
 
 
-async def _make_object(call: Call, source: ObjectSource, name: str) -> Obj:
+async def _make_object(call: Call, source: ObjectSource, name: str) -> Object:
     kind = call.endpoint.kind
     made = await source.make(name)
     return normalize({"kind": kind.kind, "apiVersion": kind.api_version, **made}, call.object_type)
 
 
-def _record(obj: Obj) -> Record:
+def _record(obj: Object) -> Record:
     head = json_text.write({"kind": obj["kind"], "apiVersion": obj["apiVersion"]})[:-1] + b","
     rest = {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
     name = obj["metadata"]["name"]

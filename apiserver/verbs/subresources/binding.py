@@ -7,6 +7,7 @@ from typing import Final
 
 from kvstack.apimachinery.objects import metadata, status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.load import built_in_type
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.apply import update as managers
@@ -14,7 +15,6 @@ from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.kinds.pods.subresources.binding import bind, check_binding
 from kvstack.apiserver.policy.admission.request import CREATE
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.options import WriteOptions
@@ -62,11 +62,11 @@ def success() -> Computed:
     return Computed(obj, _STATUS, built_in_type(_STATUS), 201)
 
 
-async def _bind(call: Call, name: str, binding: Obj, write_options: WriteOptions) -> None:
+async def _bind(call: Call, name: str, binding: Object, write_options: WriteOptions) -> None:
     meta = binding["metadata"]
     key = object_key(call.info.namespace, name)
 
-    def changed(pod: Obj) -> Obj:
+    def changed(pod: Object) -> Object:
         for expected, member, label in (
             (meta.get("uid"), "uid", "UID"),
             (meta.get("resourceVersion"), "resourceVersion", "ResourceVersion"),

@@ -15,10 +15,10 @@ from urllib.parse import quote, urlencode
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods.subresources import node_requests
 from kvstack.apiserver.kinds.pods.subresources.node_requests import NodeRequest
 from kvstack.apiserver.policy.admission.request import CONNECT
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.permission import check_may
 from kvstack.apiserver.verbs.reading import get_and_list
@@ -27,7 +27,7 @@ from kvstack.apiserver.verbs.subresources import node_addresses, proxy, stream_o
 from kvstack.apiserver.verbs.writing import admission
 
 _LOG: Final = "PodLogOptions"
-_REQUESTS: Final[Mapping[str, Callable[[Obj, Mapping[str, Any]], NodeRequest]]] = {
+_REQUESTS: Final[Mapping[str, Callable[[Object, Mapping[str, Any]], NodeRequest]]] = {
     "exec": node_requests.exec_request,
     "attach": node_requests.attach_request,
     "portforward": node_requests.port_forward_request,
@@ -53,13 +53,13 @@ async def connect(call: Call) -> Connecting | Proxying:
     return await _at_kubelet(call, pod, _REQUESTS[kind](pod, options), is_log=False)
 
 
-async def _admit(call: Call, options: Obj) -> Obj:
+async def _admit(call: Call, options: Object) -> Object:
     """Return the options after admission; raises ApiError."""
     kind = call.endpoint.kind
     asked = admission.admission_of(call, CONNECT, {}, kind=kind)
     if asked is None:
         return options
-    wanted: Obj = {"kind": kind.kind, "apiVersion": kind.api_version, **options}
+    wanted: Object = {"kind": kind.kind, "apiVersion": kind.api_version, **options}
     await admission.mutate(call, asked, wanted, None)
     await admission.validate(call, asked, wanted, None)
     return wanted
@@ -77,7 +77,7 @@ async def _log(call: Call) -> Connecting:
     return await _at_kubelet(call, pod, request, is_log=True)
 
 
-async def _pod(call: Call) -> Obj:
+async def _pod(call: Call) -> Object:
     """Return the pod."""
     plain = Call(
         call.env, call.endpoint, call.info, call.user, {}, call.now, at_revision=call.at_revision
@@ -85,7 +85,7 @@ async def _pod(call: Call) -> Obj:
     return (await get_and_list.get(plain)).record.parse()
 
 
-async def _at_kubelet(call: Call, pod: Obj, request: NodeRequest, *, is_log: bool) -> Connecting:
+async def _at_kubelet(call: Call, pod: Object, request: NodeRequest, *, is_log: bool) -> Connecting:
     address = await node_addresses.kubelet_of(call, pod["spec"]["nodeName"])
     query = urlencode(request.query)
     target = quote(request.path) + (f"?{query}" if query else "")

@@ -10,6 +10,7 @@ from typing import Final
 
 from kvstack.apimachinery.objects import metadata, status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.pods.subresources.eviction import (
     ATTEMPTS_MAX,
@@ -26,7 +27,6 @@ from kvstack.apiserver.kinds.pods.subresources.eviction import (
 from kvstack.apiserver.policy.admission.request import CREATE
 from kvstack.apiserver.registry.keys import object_key
 from kvstack.apiserver.registry.reads import ListOptions
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.selection import Selection
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
@@ -77,7 +77,7 @@ async def create(call: Call) -> Computed:
     raise status.conflict(PODS, call.info.name)
 
 
-async def _pod(call: Call) -> Obj:
+async def _pod(call: Call) -> Object:
     key = object_key(call.namespace, call.info.name)
     record = await storing.read_live(call, call.collection, key)
     if record is None:
@@ -85,7 +85,7 @@ async def _pod(call: Call) -> Obj:
     return storing.parsed(record)
 
 
-async def _evict_by_budget(call: Call, pod: Obj, eviction_options: DeleteOptions) -> None:
+async def _evict_by_budget(call: Call, pod: Object, eviction_options: DeleteOptions) -> None:
     """Delete a pod if its budget allows it; raises ApiError."""
     decision = decide(pod, covering_budgets(pod, await _budgets(call)), call.now)
     if decision.budget is not None:
@@ -99,14 +99,14 @@ async def _evict_by_budget(call: Call, pod: Obj, eviction_options: DeleteOptions
         raise
 
 
-async def _budgets(call: Call) -> list[Obj]:
+async def _budgets(call: Call) -> list[Object]:
     registry = call.env.registry
     selection = Selection(f"{call.namespace}/")
     page = await registry.reads.list(registry.collection(BUDGETS), selection, ListOptions())
     return [each.parse() for each in page.records]
 
 
-async def _write_budget(call: Call, pod: Obj, budget: Obj, *, is_dry_run: bool) -> None:
+async def _write_budget(call: Call, pod: Object, budget: Object, *, is_dry_run: bool) -> None:
     """Decrement a budget's allowed disruptions; retries with the current budget on conflicts."""
     if is_dry_run:
         return
@@ -133,7 +133,7 @@ async def _write_budget(call: Call, pod: Obj, budget: Obj, *, is_dry_run: bool) 
 
 
 async def _delete(
-    call: Call, pod: Obj, eviction_options: DeleteOptions, *, only_this: bool
+    call: Call, pod: Object, eviction_options: DeleteOptions, *, only_this: bool
 ) -> None:
     """Mark a pod as evicted and delete it; only_this: only if it has not changed."""
     meta = pod["metadata"]
@@ -149,7 +149,7 @@ async def _mark(call: Call, eviction_options: DeleteOptions) -> DeleteOptions:
     key = object_key(call.namespace, call.info.name)
     kind = GroupResource("", "Pod")
 
-    def changed(pod: Obj) -> Obj:
+    def changed(pod: Object) -> Object:
         meta = pod["metadata"]
         for requested, member, label, text in (
             (eviction_options.uid, "uid", "UID", "deleted and then recreated"),

@@ -18,10 +18,11 @@ from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.results import Proxying
 from kvstack.apiserver.verbs.subresources import node_addresses
@@ -29,7 +30,6 @@ from kvstack.apiserver.verbs.subresources import node_addresses
 PODS: Final = GroupResource("", "pods")
 SERVICES: Final = GroupResource("", "services")
 SLICES: Final = GroupResource("discovery.k8s.io", "endpointslices")
-_SERVICE_NAME: Final = "kubernetes.io/service-name"
 _SCHEMES: Final = ("", "http", "https")
 _PORT_MAX: Final = 65535
 _TARGET_SEGMENTS: Final = 3
@@ -129,7 +129,7 @@ def _endpoints(call: Call, service: str, port_name: str) -> Iterator[str]:
     registry, namespace = call.env.registry, call.info.namespace
     for record in registry.collection(SLICES).between(f"{namespace}/", f"{namespace}0"):
         each = record.parse()
-        if (each["metadata"].get("labels") or {}).get(_SERVICE_NAME) != service:
+        if (each["metadata"].get("labels") or {}).get(SERVICE_NAME_LABEL) != service:
             continue
         port = next((p["port"] for p in each.get("ports") or () if _is_port(p, port_name)), None)
         if port is None:
@@ -146,7 +146,7 @@ def _is_port(port: Mapping[str, object], name: str) -> bool:
     return port.get("name", "") == name and port.get("port") is not None
 
 
-def _is_of_pod(call: Call, endpoint: Obj, address: str) -> bool:
+def _is_of_pod(call: Call, endpoint: Object, address: str) -> bool:
     """Return whether an address is that of the pod that its endpoint names."""
     reference = endpoint.get("targetRef")
     namespace = call.info.namespace
@@ -160,7 +160,7 @@ def _is_of_pod(call: Call, endpoint: Obj, address: str) -> bool:
     return any(each.get("ip") == address for each in addresses)
 
 
-async def _get(call: Call, resource: GroupResource, name: str) -> Obj:
+async def _get(call: Call, resource: GroupResource, name: str) -> Object:
     registry = call.env.registry
     key = object_key(call.info.namespace, name)
     record = await registry.reads.get(registry.collection(resource), key, None)
@@ -169,7 +169,7 @@ async def _get(call: Call, resource: GroupResource, name: str) -> Obj:
     return record.parse()
 
 
-def _first_port(pod: Obj) -> str:
+def _first_port(pod: Object) -> str:
     for container in pod["spec"].get("containers") or ():
         for port in container.get("ports") or ():
             return str(port["containerPort"])

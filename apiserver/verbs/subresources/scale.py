@@ -10,13 +10,13 @@ Managers own the replicas of the workload; a Scale shows them as managers of its
 from typing import TYPE_CHECKING, Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apiserver.apply import scale as scale_managers
 from kvstack.apiserver.apply.managed_fields import ManagedFieldsError
 from kvstack.apiserver.kinds.strategy import Scaling
 from kvstack.apiserver.kinds.workloads.scales import WORKLOADS
 from kvstack.apiserver.policy.admission.request import UPDATE
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.options import WriteOptions
@@ -55,7 +55,7 @@ def _scaling(call: Call) -> Scaling:
     return call.endpoint.main.scaling or WORKLOADS
 
 
-def _answer(call: Call, parent: Obj) -> Computed:
+def _answer(call: Call, parent: Object) -> Computed:
     return Computed(_scaling(call).scale_of(parent), call.endpoint.kind, call.object_type)
 
 
@@ -63,7 +63,7 @@ def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
     """Return a change of a Scale as a change of its workload."""
     paths: ReplicasPaths = {call.endpoint.api_version: _scaling(call).path}
 
-    async def changed_parent(live: Obj | None) -> Obj:
+    async def changed_parent(live: Object | None) -> Object:
         if live is None:
             raise status.not_found(call.endpoint.resource, call.info.name)
         entries = live["metadata"].get("managedFields") or []
@@ -85,7 +85,7 @@ def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
             raise storing.precondition_failed(
                 call, call.collection.resource, update.key, text, is_dry_run=update.given.dry_run
             )
-        parent: Obj = json_text.copied(live)
+        parent: Object = json_text.copied(live)
         scaling.set_replicas(parent, new)
         after = scale_managers.parent_entries(
             entries, meta.get("managedFields") or [], call.endpoint.api_version, paths
@@ -98,7 +98,7 @@ def _of_parent(call: Call, update: Update, changed: Changed) -> Changed:
     return changed_parent
 
 
-async def _admit(call: Call, new: Obj, old: Obj, given: WriteOptions) -> None:
+async def _admit(call: Call, new: Object, old: Object, given: WriteOptions) -> None:
     admission_request = admission.admission_of(
         call,
         UPDATE,
@@ -109,7 +109,7 @@ async def _admit(call: Call, new: Obj, old: Obj, given: WriteOptions) -> None:
     await admission.mutate(call, admission_request, new, old)
 
 
-def _set(meta: Obj, name: str, value: object) -> None:
+def _set(meta: Object, name: str, value: object) -> None:
     if value:
         meta[name] = value
     else:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int, parse_uint
 from kvstack.apimachinery.objects.times import TimeError, canonical_time
 
-Obj = dict[str, Any]
 Read = Callable[[Sequence[str]], Any]
 
 _ZERO_TIME: Final = "0001-01-01T00:00:00Z"
@@ -74,7 +74,7 @@ _READERS: Final[Mapping[str, Mapping[str, Read]]] = {
 }
 
 
-def read(kind: str, query: Mapping[str, Sequence[str]]) -> Obj:
+def read(kind: str, query: Mapping[str, Sequence[str]]) -> Object:
     """Return the options of a kind from a query; raises ApiError."""
     try:
         return {

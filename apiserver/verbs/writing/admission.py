@@ -6,11 +6,11 @@ await mutate(asked, obj, old)                    plugins change the object
 await validate(asked, obj, old)                  plugins refuse it
 """
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import drop_duplicate_owners
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.apply.managed_fields import entries_after_admission
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, Versions
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.forms.versions import RequestVersions
 from kvstack.apiserver.verbs.stages import ADMISSION, timed
@@ -19,7 +19,7 @@ from kvstack.apiserver.verbs.stages import ADMISSION, timed
 def admission_of(
     call: Call,
     operation: str,
-    options: Obj,
+    options: Object,
     *,
     name: str = "",
     is_dry_run: bool = False,
@@ -61,7 +61,7 @@ def _versions(call: Call) -> Versions:
 
 
 async def mutate(
-    call: Call, request: AdmissionRequest | None, obj: Obj | None, old: Obj | None
+    call: Call, request: AdmissionRequest | None, obj: Object | None, old: Object | None
 ) -> None:
     """Let plugins change an object in place; raises ApiError."""
     if request is None:
@@ -87,7 +87,7 @@ async def mutate(
 
 
 async def validate(
-    call: Call, request: AdmissionRequest | None, obj: Obj | None, old: Obj | None
+    call: Call, request: AdmissionRequest | None, obj: Object | None, old: Object | None
 ) -> None:
     """Let plugins refuse an object in its final form; raises ApiError."""
     if request is None:

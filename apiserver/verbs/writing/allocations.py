@@ -15,6 +15,7 @@ import orjson
 
 from kvstack.apimachinery.objects import metadata, status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.load import built_in_types
 from kvstack.apimachinery.schema.protobuf.codec import from_protobuf
 from kvstack.apimachinery.schema.protobuf.envelope import MAGIC, unwrap
@@ -34,7 +35,6 @@ from kvstack.apiserver.kinds.network.services.allocation import (
 )
 from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.registry.watch_cache import BehindError
 from kvstack.apiserver.registry.writes import Also
@@ -54,7 +54,7 @@ _MANAGER: Final = "kube-apiserver"
 _WITH_PORTS: Final = frozenset(("NodePort", "LoadBalancer"))
 
 
-async def for_new(call: Call, obj: Obj, *, is_dry_run: bool) -> list[Also]:
+async def for_new(call: Call, obj: Object, *, is_dry_run: bool) -> list[Also]:
     """Allocate for a new Service; return the claims. Raises ApiError."""
     if not concerns(call):
         return []
@@ -63,7 +63,7 @@ async def for_new(call: Call, obj: Obj, *, is_dry_run: bool) -> list[Also]:
     )
 
 
-async def for_changed(call: Call, new: Obj, old: Obj, *, is_dry_run: bool) -> list[Also]:
+async def for_changed(call: Call, new: Object, old: Object, *, is_dry_run: bool) -> list[Also]:
     """Allocate for a changed Service; return claims and releases."""
     if not concerns(call):
         return []
@@ -72,7 +72,7 @@ async def for_changed(call: Call, new: Obj, old: Obj, *, is_dry_run: bool) -> li
     )
 
 
-async def for_gone(call: Call, obj: Obj) -> list[Also]:
+async def for_gone(call: Call, obj: Object) -> list[Also]:
     """Return what a deleted Service releases."""
     if call.endpoint.resource != SERVICES:
         return []
@@ -96,7 +96,7 @@ async def begin_again(call: Call) -> None:
 
 
 async def _allocate(
-    call: Call, obj: Obj, old: Obj | None, allocate: Callable[[Pools], Allocation]
+    call: Call, obj: Object, old: Object | None, allocate: Callable[[Pools], Allocation]
 ) -> list[Also]:
     settings = call.env.settings
     needs_ports = _has_ports(obj) or (old is not None and _has_ports(old))
@@ -117,7 +117,7 @@ async def _allocate(
     return found
 
 
-def _has_ports(obj: Obj) -> bool:
+def _has_ports(obj: Object) -> bool:
     spec = obj.get("spec") or {}
     return spec.get("type") in _WITH_PORTS or any(
         each.get("nodePort") for each in spec.get("ports") or ()
@@ -141,7 +141,7 @@ class _ClaimedAddresses:
 
 
 def _address_changes(
-    call: Call, obj: Obj, addresses: Collection, allocation: Allocation
+    call: Call, obj: Object, addresses: Collection, allocation: Allocation
 ) -> list[Also]:
     prefixes, meta = call.env.registry.watch_cache.prefixes, obj["metadata"]
     changes: list[Also] = []

@@ -13,19 +13,19 @@ from typing import Final
 from kvstack.apimachinery.objects import metadata, status
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid
 from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain, name_is_path_segment
 from kvstack.apimachinery.objects.unchanged import keeps
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apimachinery.schema.stored_form import as_stored, without_empty
 from kvstack.apiserver.kinds.strategy import Context
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.endpoint import Endpoint
 
 _FINALIZERS: Final = "metadata.finalizers"
 
 
-def complete_new(call: Call, obj: Obj, context: Context) -> None:
+def complete_new(call: Call, obj: Object, context: Context) -> None:
     """Complete and check a new object; raises ApiError."""
     endpoint = call.endpoint
     strategy = endpoint.main
@@ -36,7 +36,7 @@ def complete_new(call: Call, obj: Obj, context: Context) -> None:
     if call.given_kind is not None:
         _refuse_kind(call.given_kind, endpoint, meta, [])
     errors = _new_errors(endpoint, obj, context)
-    if not strategy.tells_repeated:
+    if not strategy.peculiarities.reports_repeated:
         errors = distinct(errors)
     _refuse(endpoint, obj["metadata"], errors)
     call.warnings += context.warnings
@@ -44,7 +44,7 @@ def complete_new(call: Call, obj: Obj, context: Context) -> None:
 
 
 @keeps(2)
-def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
+def complete_changed(call: Call, obj: Object, old: Object, context: Context) -> None:
     """Complete and check an object that is to replace another one; raises ApiError."""
     endpoint = call.endpoint
     strategy = endpoint.strategy
@@ -57,7 +57,7 @@ def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
     errors += metadata.validate_update(meta, old["metadata"])
     if call.given_kind is not None:
         _refuse_kind(call.given_kind, endpoint, meta, errors)
-    twice = list(errors) if strategy.tells_metadata_twice else []
+    twice = list(errors) if strategy.peculiarities.reports_metadata_twice else []
     finalizers = meta.get("finalizers")
     if finalizers and endpoint.rechecks_finalizers:
         errors += metadata.validate_finalizer_names(_FINALIZERS, finalizers)
@@ -72,7 +72,7 @@ def complete_changed(call: Call, obj: Obj, old: Obj, context: Context) -> None:
 
 
 def _refuse_kind(
-    claimed_kind: Kind, endpoint: Endpoint, meta: Obj, errors: list[FieldError]
+    claimed_kind: Kind, endpoint: Endpoint, meta: Object, errors: list[FieldError]
 ) -> None:
     """Refuse a custom resource that names another kind; raises ApiError.
 
@@ -96,7 +96,7 @@ def _refuse_kind(
     )
 
 
-def _refuse(endpoint: Endpoint, meta: Obj, errors: list[FieldError]) -> None:
+def _refuse(endpoint: Endpoint, meta: Object, errors: list[FieldError]) -> None:
     if errors:
         raise status.invalid(endpoint.group_kind, meta.get("name", ""), errors)
 
@@ -106,10 +106,10 @@ def distinct(errors: list[FieldError]) -> list[FieldError]:
     return list({str(each): each for each in errors}.values()) if errors else errors
 
 
-def _new_errors(endpoint: Endpoint, obj: Obj, context: Context) -> list[FieldError]:
+def _new_errors(endpoint: Endpoint, obj: Object, context: Context) -> list[FieldError]:
     strategy, meta = endpoint.main, obj["metadata"]
     is_namespaced = endpoint.row.is_namespaced
-    if strategy.checks_metadata_last:
+    if strategy.peculiarities.checks_metadata_last:
         return strategy.validate(obj, context) or metadata.validate(
             meta, name_is_path_segment, is_namespaced=is_namespaced
         )
@@ -122,7 +122,7 @@ def _new_errors(endpoint: Endpoint, obj: Obj, context: Context) -> list[FieldErr
     return errors
 
 
-def to_stored_form(call: Call, obj: Obj) -> None:
+def to_stored_form(call: Call, obj: Object) -> None:
     """Change a complete object in place to what reading it back from the store would give."""
     endpoint = call.endpoint
     collection = endpoint.collection
@@ -133,7 +133,7 @@ def to_stored_form(call: Call, obj: Obj) -> None:
             obj |= written
     if endpoint.blank_status is not None:
         status_ = obj.get("status")
-        blank: Obj = endpoint.blank_status()
+        blank: Object = endpoint.blank_status()
         obj["status"] = {**blank, **status_} if status_ else blank
     if collection is not None and not collection.codec.is_json:
         # The answer is as if read from the store, where defaults are applied again.

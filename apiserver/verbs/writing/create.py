@@ -10,13 +10,14 @@ eight times.
 import orjson
 
 from kvstack.apimachinery.objects import metadata, status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_uint
 from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.writes import Raced
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
@@ -59,7 +60,7 @@ async def create(call: Call) -> Stored | Computed:
         raise _exists(call, taken) from None
 
 
-def _owned(call: Call, obj: Obj, manager: str) -> Obj:
+def _owned(call: Call, obj: Object, manager: str) -> Object:
     """Return a new object with its managed fields."""
     if call.endpoint.converted_version is not None:
         obj = json_text.copied(obj)  # a second attempt may need the original
@@ -68,7 +69,7 @@ def _owned(call: Call, obj: Obj, manager: str) -> Obj:
 
 
 async def store_new(
-    call: Call, obj: Obj, write_options: WriteOptions, admission_request: AdmissionRequest | None
+    call: Call, obj: Object, write_options: WriteOptions, admission_request: AdmissionRequest | None
 ) -> Stored | Computed:
     """Store an object in the hub version that mutating admission has seen.
 
@@ -96,7 +97,7 @@ class _ClaimedError(Exception):
 
 
 async def _attempt(
-    call: Call, obj: Obj, write_options: WriteOptions, admission_request: AdmissionRequest | None
+    call: Call, obj: Object, write_options: WriteOptions, admission_request: AdmissionRequest | None
 ) -> Stored | Computed:
     if not allocations.concerns(call):
         return await _store(call, obj, write_options, admission_request)
@@ -113,7 +114,7 @@ async def _attempt(
 
 
 async def _store(
-    call: Call, obj: Obj, write_options: WriteOptions, admission_request: AdmissionRequest | None
+    call: Call, obj: Object, write_options: WriteOptions, admission_request: AdmissionRequest | None
 ) -> Stored | Computed:
     endpoint = call.endpoint
     metadata.fill_system_fields(obj["metadata"], call.env.identifiers.new_uid(), call.now)
@@ -137,7 +138,7 @@ async def _store(
     return Stored(await endpoint.read(written), 201)
 
 
-def _check_no_version(meta: Obj) -> None:
+def _check_no_version(meta: Object) -> None:
     given = meta.pop("resourceVersion", "")
     try:
         is_set = bool(given) and parse_uint(given) != 0

@@ -15,6 +15,7 @@ import orjson
 from kvstack.apimachinery.objects import json_patch, merge_patch, metadata, status, unchanged
 from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.json_patch import JsonPatchError
 from kvstack.apimachinery.objects.status import ApiError, bad_request
 from kvstack.apimachinery.objects.text import json_text, yaml_text
@@ -40,7 +41,6 @@ from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply import apply as server_side
 from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.forms import bodies, from_plain
@@ -66,7 +66,7 @@ class Patched(NamedTuple):
     """Whether the typed object is converted from it without JSON between."""
 
 
-Apply = Callable[[Obj], Patched]
+Apply = Callable[[Object], Patched]
 
 
 async def patch(call: Call) -> Stored | Computed:
@@ -147,7 +147,7 @@ def _repeatable(patch_: object, apply: Apply) -> Apply:
         return apply
     check = unchanged.watched(patch_, "a patch that may be applied again")
 
-    def checked(live: Obj) -> Patched:
+    def checked(live: Object) -> Patched:
         check()
         return unchanged.checking(apply, 0)(live)
 
@@ -155,7 +155,7 @@ def _repeatable(patch_: object, apply: Apply) -> Apply:
 
 
 def _by_json_patch(
-    call: Call, live: Obj, operations: json_patch.Patch, findings: list[str]
+    call: Call, live: Object, operations: json_patch.Patch, findings: list[str]
 ) -> Patched:
     try:
         obj = json_patch.apply(live, operations)
@@ -166,15 +166,15 @@ def _by_json_patch(
     )
 
 
-def _by_merge_patch(call: Call, live: Obj, patch_: Json, findings: list[str]) -> Patched:
+def _by_merge_patch(call: Call, live: Object, patch_: Json, findings: list[str]) -> Patched:
     obj = merge_patch.apply(live, patch_)
     return Patched(obj, lambda: _text(merge_patch.apply(_in_order(call, live), patch_)), findings)
 
 
-def _in_order(call: Call, live: Obj) -> Obj:
+def _in_order(call: Call, live: Object) -> Object:
     """Return a stored object with all members in the order of their structs, or names."""
     if call.endpoint.row.is_custom:
-        ordered: Obj = orjson.loads(json_text.write_sorted(live))
+        ordered: Object = orjson.loads(json_text.write_sorted(live))
         return ordered
     return decode(live, call.object_type).obj
 
@@ -183,7 +183,7 @@ def _text(obj: Json) -> str:
     return json_text.write(obj).decode()
 
 
-def _by_strategic_merge(call: Call, live: Obj, patch_: Obj, findings: list[str]) -> Patched:
+def _by_strategic_merge(call: Call, live: Object, patch_: Object, findings: list[str]) -> Patched:
     obj, rest = strategic_merge.apply(live, patch_, call.object_type)
     return Patched(obj, lambda: go_plain(rest), findings, is_plain=True)
 
@@ -192,7 +192,7 @@ def _patched(call: Call, write_options: WriteOptions) -> update_loop.Changed:
     apply = patch_function(call, write_options)
     manager = write_options.manager or name_from_user_agent(call.user_agent)
 
-    def changed(live: Obj | None) -> Obj:
+    def changed(live: Object | None) -> Object:
         if live is None:
             raise status.not_found(call.endpoint.resource, call.info.name)
         try:
@@ -206,7 +206,7 @@ def _patched(call: Call, write_options: WriteOptions) -> update_loop.Changed:
     return changed
 
 
-def typed(call: Call, patched: Patched, given: WriteOptions) -> Obj:
+def typed(call: Call, patched: Patched, given: WriteOptions) -> Object:
     """Return a patched object decoded by the endpoint's type, with defaults; raises ApiError."""
     obj = _decoded(call, patched, given)
     obj |= {"kind": call.endpoint.kind.kind, "apiVersion": call.endpoint.kind.api_version}
@@ -219,7 +219,7 @@ def typed(call: Call, patched: Patched, given: WriteOptions) -> Obj:
     return obj
 
 
-def _decoded(call: Call, patched: Patched, write_options: WriteOptions) -> Obj:
+def _decoded(call: Call, patched: Patched, write_options: WriteOptions) -> Object:
     type_ = call.object_type
     if not patched.is_plain:
         _check_kind(call, patched)
@@ -276,7 +276,7 @@ def _check_kind(call: Call, patched: Patched) -> None:
         raise _not_fitting(patched, str(error)) from None
 
 
-def check_identity(call: Call, new: Obj) -> None:
+def check_identity(call: Call, new: Object) -> None:
     """Check namespace and name of a patched object; raises ApiError."""
     meta = new["metadata"]
     metadata.match_namespace(meta, call.namespace)
@@ -291,7 +291,7 @@ def _applied(call: Call, write_options: WriteOptions, read: _Yaml) -> update_loo
     repeated = read.parsed.repeated
     check = unchanged.watched(config, "a configuration that may be applied again")
 
-    def changed(live: Obj | None) -> Obj:
+    def changed(live: Object | None) -> Object:
         check()
         endpoint = call.endpoint
         if live is None and endpoint.subresource:
@@ -324,7 +324,7 @@ def _applied(call: Call, write_options: WriteOptions, read: _Yaml) -> update_loo
     return changed
 
 
-def _config_of(call: Call, read: _Yaml) -> Obj:
+def _config_of(call: Call, read: _Yaml) -> Object:
     """Return the applied configuration of the body; raises ApiError."""
     try:
         parsed = read.parsed
@@ -353,7 +353,7 @@ def _tell_repeated(call: Call, given: WriteOptions, repeated: str) -> None:
     call.warnings += bodies.as_warnings([repeated])
 
 
-def _of_merged(call: Call, merged: Obj) -> Obj:
+def _of_merged(call: Call, merged: Object) -> Object:
     """Return a merged object, decoded and with defaults; raises ApiError."""
     endpoint, type_ = call.endpoint, call.object_type
     try:
@@ -373,14 +373,14 @@ def _of_merged(call: Call, merged: Obj) -> Obj:
     return obj
 
 
-def _is_unchanged(merged: Obj, live: Obj) -> bool:
+def _is_unchanged(merged: Object, live: Object) -> bool:
     """Return whether an apply changed nothing but the managers."""
     return _has_members_of(merged, live, "metadata") and _has_members_of(
         merged.get("metadata") or {}, live.get("metadata") or {}, "managedFields"
     )
 
 
-def _has_members_of(one: Obj, other: Obj, but: str) -> bool:
+def _has_members_of(one: Object, other: Object, but: str) -> bool:
     return one.keys() - {but} == other.keys() - {but} and all(
         value is other[name] for name, value in one.items() if name != but
     )

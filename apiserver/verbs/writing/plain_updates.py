@@ -10,9 +10,10 @@ leaving the object unchanged. There is no admission, validation or field manager
 from collections.abc import Callable
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.registry import errors
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.writes import Raced
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.writing import storing
@@ -23,7 +24,7 @@ async def run(
     call: Call,
     resource: GroupResource,
     key: str,
-    changed: Callable[[Obj], Obj],
+    changed: Callable[[Object], Object],
     *,
     is_dry_run: bool = False,
 ) -> Record | None:

@@ -1,14 +1,14 @@
 """The object of a request's body: decoded, with defaults, its metadata checked."""
 
 from kvstack.apimachinery.objects import metadata, status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.decode import DecodeError
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.forms import bodies
 from kvstack.apiserver.verbs.options import WriteOptions
 
 
-def read_new(call: Call, given: WriteOptions) -> Obj:
+def read_new(call: Call, given: WriteOptions) -> Object:
     """Return the object of the body with defaults, its metadata checked; raises ApiError."""
     obj = read_body(call, given)
     meta = obj.setdefault("metadata", {})
@@ -18,7 +18,7 @@ def read_new(call: Call, given: WriteOptions) -> Obj:
     return obj
 
 
-def read_changed(call: Call, given: WriteOptions) -> Obj:
+def read_changed(call: Call, given: WriteOptions) -> Object:
     """Return the object of the body, which has the name and namespace of the path; ApiError."""
     obj = read_body(call, given)
     meta = obj.setdefault("metadata", {})
@@ -28,14 +28,14 @@ def read_changed(call: Call, given: WriteOptions) -> Obj:
     return obj
 
 
-def check_namespace(call: Call, meta: Obj) -> None:
+def check_namespace(call: Call, meta: Object) -> None:
     """Check that an object is in the namespace of the path; raises ApiError."""
     metadata.match_namespace(meta, call.namespace)
     if call.endpoint.row.is_namespaced and not call.namespace:
         raise status.bad_request("Namespace parameter required.")
 
 
-def read_body(call: Call, write_options: WriteOptions) -> Obj:
+def read_body(call: Call, write_options: WriteOptions) -> Object:
     """Return the object of the body, decoded and with defaults; raises ApiError."""
     kind = call.endpoint.kind
     is_custom = call.endpoint.is_custom_object

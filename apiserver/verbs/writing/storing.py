@@ -11,10 +11,11 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.writes import Also, Raced
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.stages import STORE, timed
@@ -39,7 +40,7 @@ async def read_live(call: Call, collection: Collection, key: str) -> Record | No
         raise errors.api_error(error, collection.resource, "get") from error
 
 
-def parsed(record: Record, prefix: str = "") -> Obj:
+def parsed(record: Record, prefix: str = "") -> Object:
     """Return the object of a record; raises ApiError if it cannot be read.
 
     prefix: of its collection, if known.
@@ -50,7 +51,7 @@ def parsed(record: Record, prefix: str = "") -> Obj:
 
 
 def write_new(
-    call: Call, key: str, obj: Obj, also: Sequence[Also] = ()
+    call: Call, key: str, obj: Object, also: Sequence[Also] = ()
 ) -> Awaitable[Record | Raced]:
     """Store a new object; raises ApiError."""
     collection, ttl_s = call.collection, time_to_live(call)
@@ -63,7 +64,7 @@ def write_new(
     )
 
 
-async def replace(call: Call, record: Record, new: Obj, also: Sequence[Also] = ()) -> Record:
+async def replace(call: Call, record: Record, new: Object, also: Sequence[Also] = ()) -> Record:
     """Replace an object that has not changed since it was read; raises ApiError and RacedError."""
     collection, ttl_s = call.collection, time_to_live(call)
     put = call.env.registry.writes.replace
@@ -81,7 +82,7 @@ async def replace(call: Call, record: Record, new: Obj, also: Sequence[Also] = (
 
 
 async def _written(
-    call: Call, verb: str, obj: Obj, write: Callable[[Obj, bytes], Awaitable[Record | Raced]]
+    call: Call, verb: str, obj: Object, write: Callable[[Object, bytes], Awaitable[Record | Raced]]
 ) -> Record | Raced:
     collection = call.collection
     obj = await call.endpoint.to_stored(obj)

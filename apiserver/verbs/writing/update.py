@@ -1,8 +1,8 @@
 """Update: PUT of a whole object, or of what a subresource may change of it."""
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.record import Obj
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
 from kvstack.apiserver.verbs.options import WriteOptions
@@ -21,7 +21,7 @@ async def update(call: Call) -> Stored | Computed:
     name, uid = call.info.name, obj["metadata"].get("uid", "")
     is_first = True
 
-    def changed(live: Obj | None) -> Obj:
+    def changed(live: Object | None) -> Object:
         nonlocal is_first
         # An attempt changes the object: its resourceVersion, and what hooks and plugins fill in.
         new = obj if is_first else _read_again(call, write_options)
@@ -39,7 +39,7 @@ async def update(call: Call) -> Stored | Computed:
     return await update_loop.run(call, change)
 
 
-def _read_again(call: Call, given: WriteOptions) -> Obj:
+def _read_again(call: Call, given: WriteOptions) -> Object:
     """Return the object of the body once more; its warnings are recorded already."""
     count = len(call.warnings)
     obj = read_changed(call, given)

@@ -17,6 +17,7 @@ from typing import Final
 from kvstack.apimachinery.objects import status, unchanged
 from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import drop_duplicate_owners
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_uint
@@ -24,7 +25,7 @@ from kvstack.apiserver.apply.managed_fields import keep_times
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE
 from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.writes import Raced
 from kvstack.apiserver.verbs import options
 from kvstack.apiserver.verbs.call import Call
@@ -40,7 +41,7 @@ from kvstack.apiserver.verbs.writing.create import NameTakenError
 from kvstack.apiserver.verbs.writing.storing import RacedError
 from kvstore.client.errors import StoreError
 
-Changed = Callable[[Obj | None], Obj | Awaitable[Obj]]
+Changed = Callable[[Object | None], Object | Awaitable[Object]]
 """Returns the new object in the endpoint's version, given the stored one in the same version, or
 None if there is none. The stored one must not be changed."""
 
@@ -59,7 +60,7 @@ class Update:
     """UID that the stored object must have; empty: any."""
     creates: bool = False
     """Whether a missing object is created, whatever the kind says."""
-    as_seen: Callable[[Obj], Obj] | None = None
+    as_seen: Callable[[Object], Object] | None = None
     """Objects as validating admission sees them, if not as they are stored; `changed` has then
     called mutating admission itself."""
 
@@ -143,7 +144,7 @@ async def _attempt(
     return Stored(await endpoint.read(written))
 
 
-async def _changed(call: Call, update: Update, live: Obj | None) -> Obj:
+async def _changed(call: Call, update: Update, live: Object | None) -> Object:
     given = await call.apart(update.changed, live)
     return given if isinstance(given, dict) else await given
 
@@ -152,14 +153,16 @@ async def _is_stale(call: Call, collection: Collection, key: str) -> bool:
     """Return whether an unchanged object is written because its stored form is outdated."""
     history = call.env.registry.history
     try:
-        if call.endpoint.main.is_completed_when_read and await history.is_new(collection, key):
+        if call.endpoint.main.peculiarities.is_completed_when_read and await history.is_new(
+            collection, key
+        ):
             return True
         return await history.is_stale(collection, key)
     except StoreError as error:
         raise errors.api_error(error, collection.resource, "update") from error
 
 
-async def _create(call: Call, update: Update, new: Obj) -> Stored | Computed:
+async def _create(call: Call, update: Update, new: Object) -> Stored | Computed:
     """Create the missing object of an update or apply, where that is allowed."""
     endpoint = call.endpoint
     is_allowed = endpoint.strategy.allows_create_on_update and not endpoint.subresource
@@ -177,7 +180,7 @@ async def _create(call: Call, update: Update, new: Obj) -> Stored | Computed:
         raise RacedError(taken.current) from None
 
 
-def _check_uid(call: Call, update: Update, live: Obj | None) -> None:
+def _check_uid(call: Call, update: Update, live: Object | None) -> None:
     """Check the UID of the new object; raises ApiError with the text of upstream's store."""
     uid = "" if live is None else live["metadata"].get("uid", "")
     if uid != update.uid:
@@ -187,7 +190,7 @@ def _check_uid(call: Call, update: Update, live: Obj | None) -> None:
         )
 
 
-def _check_version(call: Call, update: Update, meta: Obj, record: Record) -> None:
+def _check_version(call: Call, update: Update, meta: Object, record: Record) -> None:
     """Check the resourceVersion of the new object; the default is that of the stored object."""
     try:
         revision = parse_uint(meta.get("resourceVersion") or "0")
@@ -203,7 +206,7 @@ def _check_version(call: Call, update: Update, meta: Obj, record: Record) -> Non
         raise status.conflict(call.endpoint.resource, update.name)
 
 
-def _is_to_go(resource: GroupResource, new: Obj, live: Obj) -> bool:
+def _is_to_go(resource: GroupResource, new: Object, live: Object) -> bool:
     """Return whether nothing holds a terminating object any longer."""
     meta, before = new["metadata"], live["metadata"]
     if not before.get("deletionTimestamp") or meta.get("finalizers"):
@@ -212,7 +215,7 @@ def _is_to_go(resource: GroupResource, new: Obj, live: Obj) -> bool:
 
 
 async def _remove(
-    call: Call, collection: Collection, update: Update, record: Record, new: Obj
+    call: Call, collection: Collection, update: Update, record: Record, new: Object
 ) -> Stored | Computed:
     """Delete an object whose last finalizer was removed; the answer is the changed object."""
     result = Computed(call.endpoint.from_hub(new), call.endpoint.kind, call.object_type)

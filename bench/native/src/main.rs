@@ -6,6 +6,7 @@
 //!     kvload kubernetes HOST:PORT --objects 100000 --connections 10 --in-flight 10 --seconds 5
 //!     kvload api        HOST:PORT --method GET --path /api/v1/namespaces/x --bearer TOKEN ...
 //!     kvload watches    HOST:PORT --watch PATH --watchers 1000 --window 1 ...
+//!     kvload dns        HOST:PORT --name web-{n}.default.svc.cluster.local --names 1000 --type 1 ...
 //!     kvload source              a server that only tells watchers: the client's own limit
 //!
 //! With --ca FILE it speaks TLS, with --cert FILE --key FILE it shows a certificate, --token TEXT goes
@@ -14,6 +15,7 @@
 //! `cpu_share` says how much of a core that took: near 1 the figures are this program's own.
 
 mod api;
+mod dns;
 mod grpc;
 mod keepalive;
 mod kubernetes;
@@ -34,7 +36,7 @@ use std::process::ExitCode;
 use crate::options::Options;
 use crate::tally::Tally;
 
-pub const COMMANDS: &str = "one of unary, watch, keepalive, kubernetes, api, watches, source";
+pub const COMMANDS: &str = "one of unary, watch, keepalive, kubernetes, api, watches, dns, source";
 
 pub type Fault = Box<dyn Error>;
 
@@ -55,6 +57,7 @@ async fn play() -> Result<String, Fault> {
         "kubernetes" => kubernetes::play(&options).await,
         "api" => api::play(&options).await,
         "watches" => api::play_watches(&options).await,
+        "dns" => dns::play(&options).await,
         "source" => source::play().await,
         other => Err(format!("{other}: {COMMANDS}").into()),
     }

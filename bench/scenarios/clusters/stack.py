@@ -26,9 +26,9 @@ _PODS: Final = 1_000
 _NODES: Final = 100
 _MANY_PODS: Final = 30_000
 _MANY_NODES: Final = 1_000
-_LIMIT_S: Final = 3600.0
+LIMIT_S: Final = 3600.0
 _REMOVED_POLL_S: Final = 0.1
-_DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
+DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 
 
 def play(run: Run) -> None:
@@ -160,17 +160,17 @@ def _many(run: Run, name: str, pods: int, at_once: int, nodes: int) -> None:
 
 def make(stack: Stack, name: str, pods: int) -> None:
     """Make a Deployment, and wait until all its pods are ready."""
-    stack.ask("POST", _DEPLOYMENTS, _deployment(name, pods))
-    stack.wait_for(f"{_DEPLOYMENTS}/{name}", "readyReplicas", pods, _LIMIT_S)
+    stack.ask("POST", DEPLOYMENTS, _deployment(name, pods))
+    stack.wait_for(f"{DEPLOYMENTS}/{name}", "readyReplicas", pods, LIMIT_S)
 
 
 def remove(stack: Stack, name: str) -> None:
     """Delete a Deployment, and wait until no pod is left."""
-    stack.ask("DELETE", f"{_DEPLOYMENTS}/{name}")
-    end_s = time.monotonic() + _LIMIT_S
+    stack.ask("DELETE", f"{DEPLOYMENTS}/{name}")
+    end_s = time.monotonic() + LIMIT_S
     while stack.ask("GET", "/api/v1/namespaces/default/pods?limit=1")["items"]:
         if time.monotonic() > end_s:
-            raise RuntimeError(f"pods of {name} are still there after {_LIMIT_S:g} s")
+            raise RuntimeError(f"pods of {name} are still there after {LIMIT_S:g} s")
         time.sleep(_REMOVED_POLL_S)
 
 

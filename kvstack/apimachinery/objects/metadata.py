@@ -31,6 +31,7 @@ from kvstack.apimachinery.objects.groups import GroupVersion, GroupVersionKind, 
 from kvstack.apimachinery.objects.names import CheckName, check_label_key, check_label_value, length
 from kvstack.apimachinery.objects.status import ApiError, bad_request
 from kvstack.apimachinery.objects.text.go_text import go_value
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 Meta = dict[str, Any]
 
@@ -45,8 +46,6 @@ GENERATED_PREFIX_MAX: Final = 58
 GENERATE_ATTEMPTS: Final = 8
 """Attempts to find a free name for a create with generateName."""
 
-ORPHAN_FINALIZER: Final = "orphan"
-FOREGROUND_FINALIZER: Final = "foregroundDeletion"
 _STANDARD_FINALIZERS: Final = frozenset((ORPHAN_FINALIZER, FOREGROUND_FINALIZER, "kubernetes"))
 
 _SYSTEM_FIELDS: Final = (

@@ -1,12 +1,11 @@
 """Whether a node allows a pod: node selectors, required affinity, taints."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.core.tolerations import is_tolerated, taints_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 NAME_FIELD: Final = "metadata.name"
 _OPERATORS: Final = {

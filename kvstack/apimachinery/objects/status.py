@@ -79,6 +79,16 @@ class ApiError(Exception):
         return self.code == HTTPStatus.CONFLICT
 
     @property
+    def is_forbidden(self) -> bool:
+        """Whether the caller may not do this, or admission refused it: code 403."""
+        return self.code == HTTPStatus.FORBIDDEN
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the revision is compacted: code 410, reasons Expired and Gone."""
+        return self.code == HTTPStatus.GONE
+
+    @property
     def message(self) -> str:
         """The text for people."""
         message: str = self.status.get("message", "")

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from kvstack.apimachinery.objects.core.quality_of_service import BEST_EFFORT, computed_quality
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import SelectorError, from_object
 
-Obj: TypeAlias = dict[str, Any]
 Scope: TypeAlias = Mapping[str, Any]
-IsIn: TypeAlias = Callable[[Scope, Obj], bool]
+IsIn: TypeAlias = Callable[[Scope, Object], bool]
 
 _PRIORITY_CLASS: Final = "PriorityClass"
 _ATTRIBUTES_CLASS: Final = "VolumeAttributesClass"
@@ -24,7 +24,7 @@ _TERMS: Final = (
 )
 
 
-def scopes_of(quota: Obj) -> list[Scope]:
+def scopes_of(quota: Object) -> list[Scope]:
     """Return the scopes of a quota."""
     spec = quota.get("spec") or {}
     scopes: list[Scope] = [
@@ -34,12 +34,12 @@ def scopes_of(quota: Obj) -> list[Scope]:
     return scopes
 
 
-def is_in_none(_scope: Scope, _obj: Obj) -> bool:
+def is_in_none(_scope: Scope, _obj: Object) -> bool:
     """Return False: an object without scopes is in none."""
     return False
 
 
-def is_pod_in(scope: Scope, pod: Obj) -> bool:
+def is_pod_in(scope: Scope, pod: Object) -> bool:
     """Return whether a pod is in a scope."""
     name, spec = scope.get("scopeName"), pod.get("spec") or {}
     if name in {"Terminating", "NotTerminating"}:
@@ -54,20 +54,20 @@ def is_pod_in(scope: Scope, pod: Obj) -> bool:
     return False
 
 
-def is_claim_in(scope: Scope, claim: Obj) -> bool:
+def is_claim_in(scope: Scope, claim: Object) -> bool:
     """Return whether a claim is in a scope."""
     if scope.get("scopeName") != _ATTRIBUTES_CLASS:
         return False
     return _selects(scope, attributes_classes(claim))
 
 
-def is_terminating(pod: Obj) -> bool:
+def is_terminating(pod: Object) -> bool:
     """Return whether a pod has a deadline (scope Terminating)."""
     seconds = (pod.get("spec") or {}).get("activeDeadlineSeconds")
     return seconds is not None and seconds >= 0
 
 
-def attributes_classes(claim: Obj) -> list[str]:
+def attributes_classes(claim: Object) -> list[str]:
     """Return the VolumeAttributesClasses that a claim has, wants and gets."""
     status = claim.get("status") or {}
     names = (
@@ -93,7 +93,7 @@ def _selects(scope: Scope, names: Iterable[str]) -> bool:
     return any(selector.matches(each) for each in found)
 
 
-def _reaches_other_namespaces(spec: Obj) -> bool:
+def _reaches_other_namespaces(spec: Object) -> bool:
     affinity = spec.get("affinity") or {}
     for kind in ("podAffinity", "podAntiAffinity"):
         for name in _TERMS:

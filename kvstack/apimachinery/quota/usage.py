@@ -10,7 +10,7 @@ are in. What has no measure of its own is counted.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects import resources
 from kvstack.apimachinery.objects.core.group_resources import CLAIMS, DEVICE_CLAIMS, PODS, SERVICES
@@ -25,6 +25,7 @@ from kvstack.apimachinery.objects.core.pod_resources import (
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.core.storage_class_names import class_of_claim
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 from kvstack.apimachinery.objects.times import parse_time
 from kvstack.apimachinery.quota.scopes import (
@@ -34,7 +35,6 @@ from kvstack.apimachinery.quota.scopes import (
     is_pod_in,
 )
 
-Obj: TypeAlias = dict[str, Any]
 Amounts: TypeAlias = dict[str, str]
 
 _ALIASES: Final = {
@@ -68,7 +68,7 @@ _OF_SERVICES: Final = frozenset(
 )
 
 
-def _no_demands(_names: Iterable[str], _obj: Obj) -> str:
+def _no_demands(_names: Iterable[str], _obj: Object) -> str:
     return ""
 
 
@@ -78,10 +78,10 @@ class Measure:
 
     names: Callable[[Sequence[str]], list[str]]
     """Return those of a quota's names that it is about."""
-    usage: Callable[[Obj, float], Amounts]
+    usage: Callable[[Object, float], Amounts]
     """(object, now in seconds): return what it uses."""
     is_in: IsIn = is_in_none
-    demands: Callable[[Iterable[str], Obj], str] = _no_demands
+    demands: Callable[[Iterable[str], Object], str] = _no_demands
     """(names of a quota, object): return what the object has to say and does not; or ""."""
 
 
@@ -120,14 +120,14 @@ def _is_of_pods(name: str) -> bool:
     return is_extended and name.startswith(f"{REQUESTS}.")
 
 
-def _use_of_pod(pod: Obj, now: float) -> Amounts:
+def _use_of_pod(pod: Object, now: float) -> Amounts:
     if _has_ended(pod, now):
         return {"count/pods": "1"}
     spec = pod.get("spec") or {}
     return {"count/pods": "1", **_compute(pod_requests(spec), pod_limits(spec))}
 
 
-def _has_ended(pod: Obj, now: float) -> bool:
+def _has_ended(pod: Object, now: float) -> bool:
     if is_ended(pod):
         return True
     metadata = pod.get("metadata") or {}
@@ -150,7 +150,7 @@ def _compute(requests: Mapping[str, Quantity], limits: Mapping[str, Quantity]) -
     return use
 
 
-def _demands_of_pod(names: Iterable[str], pod: Obj) -> str:
+def _demands_of_pod(names: Iterable[str], pod: Object) -> str:
     """Return what a quota of cpu or memory makes every container say."""
     demanded = _DEMANDED.intersection(names)
     spec = pod.get("spec") or {}
@@ -169,7 +169,7 @@ def _demands_of_pod(names: Iterable[str], pod: Obj) -> str:
     return f"must specify {'; '.join(texts)}"
 
 
-def _resource_names(resources_of_container: Obj) -> set[str]:
+def _resource_names(resources_of_container: Object) -> set[str]:
     requests = (resources_of_container.get(REQUESTS) or {}).keys()
     limits = (resources_of_container.get(LIMITS) or {}).keys()
     return {*requests, *(f"{REQUESTS}.{name}" for name in requests)} | {
@@ -177,7 +177,7 @@ def _resource_names(resources_of_container: Obj) -> set[str]:
     }
 
 
-def _covers_all(spec: Obj) -> bool:
+def _covers_all(spec: Object) -> bool:
     of_pod = spec.get("resources") or {}
     names = (of_pod.get(REQUESTS) or {}).keys() | (of_pod.get(LIMITS) or {}).keys()
     return any(each in {"cpu", "memory"} or each.startswith(HUGE_PAGES_PREFIX) for each in names)
@@ -186,7 +186,7 @@ def _covers_all(spec: Obj) -> bool:
 # Services.
 
 
-def _use_of_service(service: Obj, _now: float) -> Amounts:
+def _use_of_service(service: Object, _now: float) -> Amounts:
     spec = service.get("spec") or {}
     ports = spec.get("ports") or ()
     kind = spec.get("type")
@@ -205,7 +205,7 @@ def _use_of_service(service: Obj, _now: float) -> Amounts:
 # Claims of storage.
 
 
-def allocated_storage(claim: Obj) -> str | None:
+def allocated_storage(claim: Object) -> str | None:
     """Return the capacity that was given to a claim, or is being given."""
     allocated = (claim.get("status") or {}).get("allocatedResources") or {}
     storage: str | None = allocated.get("storage")
@@ -221,7 +221,7 @@ def _names_of_claims(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _use_of_claim(claim: Obj, _now: float) -> Amounts:
+def _use_of_claim(claim: Object, _now: float) -> Amounts:
     use = {"persistentvolumeclaims": "1", "count/persistentvolumeclaims": "1"}
     of_spec = (claim.get("spec") or {}).get("resources") or {}
     wanted = (of_spec.get(REQUESTS) or {}).get("storage")
@@ -246,7 +246,7 @@ def _names_of_device_claims(names: Sequence[str]) -> list[str]:
     return [each for each in names if each == counted or each.endswith(_DEVICES)]
 
 
-def _use_of_device_claim(claim: Obj, _now: float) -> Amounts:
+def _use_of_device_claim(claim: Object, _now: float) -> Amounts:
     use: Amounts = {f"count/{DEVICE_CLAIMS}": "1"}
     devices = (claim.get("spec") or {}).get("devices") or {}
     for request in devices.get("requests") or ():
@@ -260,7 +260,7 @@ def _use_of_device_claim(claim: Obj, _now: float) -> Amounts:
     return use
 
 
-def _device_count(request: Obj) -> str:
+def _device_count(request: Object) -> str:
     mode = request.get("allocationMode")
     if mode == "All":
         return str(_DEVICES_MAX)

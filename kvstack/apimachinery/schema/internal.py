@@ -19,13 +19,13 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.stored_form import without_empty
 from kvstack.apimachinery.schema.types import Field, Shape, Type
 from kvstack.apimachinery.schema.zeros import zero
 
 DATA: Final = Path(__file__).resolve().parent / "data" / "internal.json"
 
-Obj = dict[str, Any]
 Value = Any
 """A value of JSON, or None."""
 
@@ -89,10 +89,10 @@ def _print(value: Value, type_: Type | None, text: str, package: str) -> Value:
     return _struct(value or {}, type_, declared, below)
 
 
-def _holder(value: Value, schema: Type, declared: list[list[str]], package: str) -> Obj:
+def _holder(value: Value, schema: Type, declared: list[list[str]], package: str) -> Object:
     """Return a value that is a schema or something else: both have a field of their own."""
     is_schema = isinstance(value, dict)
-    printed: Obj = {}
+    printed: Object = {}
     for name, text in declared:
         if name == "Schema":
             printed[name] = _print(value if is_schema else None, schema, text, package)
@@ -115,8 +115,8 @@ def _outside(value: Value, type_: Type | None, name: str) -> Value:
     return zero(type_)() if type_ is not None and type_.shape is Shape.STRUCT else None
 
 
-def _struct(obj: Obj, type_: Type | None, declared: list[list[str]], package: str) -> Obj:
-    printed: Obj = {}
+def _struct(obj: Object, type_: Type | None, declared: list[list[str]], package: str) -> Object:
+    printed: Object = {}
     by_go_name = {} if type_ is None else _by_go_name(type_)
     for name, text, *tag in declared:
         if not name:
@@ -131,15 +131,15 @@ def _struct(obj: Obj, type_: Type | None, declared: list[list[str]], package: st
     return printed
 
 
-def _embedded(obj: Obj, type_: Type | None, text: str, package: str) -> Obj:
+def _embedded(obj: Object, type_: Type | None, text: str, package: str) -> Object:
     last = text.rpartition(".")[2]
     if last == "TypeMeta":
         return {name: obj[name] for name in ("kind", "apiVersion") if name in obj}
     if last in {"ObjectMeta", "ListMeta"}:
-        metadata: Obj = obj.get("metadata", {})
+        metadata: Object = obj.get("metadata", {})
         field = None if type_ is None else type_.fields.get("metadata")
         return metadata if field is None else without_empty(metadata, field.type)
-    printed: Obj = _print(obj, type_, text, package)
+    printed: Object = _print(obj, type_, text, package)
     return printed
 
 

@@ -70,6 +70,16 @@ def enum_values(name: str, field: str) -> tuple[str, ...]:
     return type_.enum
 
 
+def enum_in_order(name: str, field: str, *order: str) -> tuple[str, ...]:
+    """Return the values of an enumeration in the order in which upstream's errors list them.
+
+    Raises ValueError if these are not its values, and what enum_values does.
+    """
+    if sorted(order) != sorted(values := enum_values(name, field)):
+        raise ValueError(f"{name}: the values of the field {field} are {values}, not {order}")
+    return order
+
+
 class _Contents(NamedTuple):
     types: Mapping[str, Type]
     kinds: dict[Kind, str]

@@ -19,12 +19,12 @@ list that are null, objects as keys), the patch is refused as malformed.
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError, bad_request, generic, unknown
 from kvstack.apimachinery.objects.text.go_text import go_plain, quote
 from kvstack.apimachinery.objects.text.json_text import Json, copied
 from kvstack.apimachinery.schema.types import Field, Shape, Type
 
-Obj = dict[str, Any]
 Items = list[Any]
 
 DIRECTIVE: Final = "$patch"
@@ -55,19 +55,19 @@ _SCALAR_KINDS: Final = {
 class Patched(NamedTuple):
     """The result of a patch."""
 
-    obj: Obj
+    obj: Object
     """The object before decoding: it may hold fields its type does not know, and wrong types."""
-    rest: Obj
+    rest: Object
     """The patch without what was used up; refusals of the object quote it (`go_plain`)."""
 
 
-def apply(obj: Obj, patch: Obj, type_: Type) -> Patched:
+def apply(obj: Object, patch: Object, type_: Type) -> Patched:
     """Return the patched object; obj and patch stay as they are; raises ApiError."""
     mine, rest = copied(obj), copied(patch)
     return Patched(_merge_map(mine, rest, type_), rest)
 
 
-def _merge_map(original: Obj, patch: Obj, type_: Type) -> Obj:
+def _merge_map(original: Object, patch: Object, type_: Type) -> Object:
     """Merge an object of a patch into the original; return the result, or its replacement."""
     if DIRECTIVE in patch:
         directive = patch[DIRECTIVE]
@@ -89,7 +89,9 @@ def _merge_map(original: Obj, patch: Obj, type_: Type) -> Obj:
     return original
 
 
-def _merge_member(original: Obj, name: str, value: Json, type_: Type, *, is_deletion: bool) -> None:
+def _merge_member(
+    original: Object, name: str, value: Json, type_: Type, *, is_deletion: bool
+) -> None:
     """Merge one member of a patch; a deletion only takes values out of a list."""
     if value is None:
         original.pop(name, None)
@@ -116,7 +118,7 @@ def _merge_member(original: Obj, name: str, value: Json, type_: Type, *, is_dele
         original[name] = value
 
 
-def _set(original: Obj, name: str, value: Json) -> None:
+def _set(original: Object, name: str, value: Json) -> None:
     """Take over a value of a patch without the parts of it that are directives."""
     kept = _without_directives(value)
     if kept is _DROPPED:
@@ -152,7 +154,7 @@ def _discard_nulls(value: Json) -> None:
             _discard_nulls(each)
 
 
-def _retain_keys(original: Obj, patch: Obj) -> None:
+def _retain_keys(original: Object, patch: Object) -> None:
     """Drop the members that `$retainKeys` does not list."""
     if RETAIN_KEYS not in patch:
         return
@@ -254,7 +256,7 @@ def _merge_items(kept: Items, leftover: Items, additions: Items, key: str, eleme
     return items
 
 
-def _merge_ordered(original: Obj, patch: Obj, directive: str, type_: Type) -> None:
+def _merge_ordered(original: Object, patch: Object, directive: str, type_: Type) -> None:
     """Merge the list a `$setElementOrder` names, and put it into that order."""
     order = patch.pop(directive)
     if not isinstance(order, list):
@@ -379,7 +381,7 @@ def _key_identity(key: str) -> Callable[[Json], object]:
     return identity
 
 
-def _key_value(item: Obj, key: str) -> Json:
+def _key_value(item: Object, key: str) -> Json:
     if key not in item:
         raise unknown(f"map: {go_plain(item)} does not contain declared merge key: {key}")
     return item[key]
@@ -440,7 +442,7 @@ def _strategy(field: Field) -> str:
     return next((each for each in field.patch_strategies if each != "retainKeys"), "")
 
 
-def _list_or_none(obj: Obj, name: str) -> Items | None:
+def _list_or_none(obj: Object, name: str) -> Items | None:
     if name not in obj:
         return None
     value = obj[name]
@@ -465,7 +467,7 @@ def _bad_type(expected: type, value: Json) -> ApiError:
     return unknown(f"expected a {_GO_TYPES[expected]}, but received a {_GO_TYPES[type(value)]}")
 
 
-def _bad_directive(directive: Json, obj: Obj) -> ApiError:
+def _bad_directive(directive: Json, obj: Object) -> ApiError:
     shown = directive
     if not isinstance(directive, str):
         inner = "" if directive is None else f"{_GO_TYPES[type(directive)]}="

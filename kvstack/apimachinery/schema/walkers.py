@@ -15,7 +15,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
+import orjson
+
 from kvstack.apimachinery.schema.findings import EMPTY, ERROR, UNKNOWN, Finding, StopDecodingError
+from kvstack.apimachinery.schema.recurring import RECURRING, RecentResults, key_of
 from kvstack.apimachinery.schema.scalars import OMITTED, Read, Value, mismatch, reader
 from kvstack.apimachinery.schema.stored_form import is_left_out_empty
 from kvstack.apimachinery.schema.types import Field, Shape, Type
@@ -43,7 +46,7 @@ def set_walker(type_: Type, read: Read) -> None:
 
 def _make(type_: Type) -> Read:
     if type_.shape is Shape.STRUCT:
-        return _struct(type_)
+        return _recurring(_struct(type_)) if type_.name in RECURRING else _struct(type_)
     if type_.shape is Shape.LIST:
         return _list(type_)
     if type_.shape is Shape.MAP:
@@ -104,6 +107,24 @@ def _struct(type_: Type) -> Read:
         if len(got) < 2:
             return got
         return {name: got[name] for name in sorted(got, key=rank)}
+
+    return walk
+
+
+def _recurring(read: Read) -> Read:
+    """Return a walker that keeps the text of what it read without findings."""
+    texts = RecentResults[bytes]()
+
+    def walk(value: Value, findings: list[Finding]) -> Value:
+        key = key_of(value)
+        text = texts.get(key)
+        if text is not None:
+            return orjson.loads(text)
+        before = len(findings)
+        got = read(value, findings)
+        if len(findings) == before:
+            texts.put(key, orjson.dumps(got))
+        return got
 
     return walk
 

@@ -5,7 +5,7 @@
 A server without such a page is not kvstack's, and the error says so.
 """
 
-from typing import Any, Final
+from typing import Any
 
 from kvstack.agents.client.api import Api, Options, Query
 from kvstack.agents.client.kubeconfig import connect
@@ -13,9 +13,6 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.clusters.commands.naming import NamedServer
 from kvstack.component.errors import ComponentError
-
-_NOT_FOUND: Final = 404
-_FORBIDDEN: Final = 403
 
 
 class PageError(ComponentError):
@@ -45,8 +42,8 @@ async def ask(
 
 
 def _text(error: ApiError, path: str) -> str:
-    if error.code == _NOT_FOUND:
+    if error.is_not_found:
         return f"its server has no {path}: only those of `kvstack up` and of forks do"
-    if error.code == _FORBIDDEN:
+    if error.is_forbidden:
         return f"{error.message} (a right to the non-resource URL {path} is needed)"
     return error.message

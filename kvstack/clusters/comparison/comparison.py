@@ -19,9 +19,10 @@ from typing import Final
 import orjson
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.comparison.field_changes import FieldChange, field_changes
 from kvstack.clusters.contents import ROOT, Contents
-from kvstack.clusters.kinds import KeyOf, Kinds, Obj, UnreadableError, shown
+from kvstack.clusters.kinds import KeyOf, Kinds, UnreadableError, shown
 from kvstore.client.values import KeyValue
 
 RESTLESS: Final = frozenset(
@@ -64,8 +65,8 @@ class Difference:
     namespace: str
     name: str
     fields: tuple[FieldChange, ...] = ()
-    before: Obj | None = None
-    after: Obj | None = None
+    before: Object | None = None
+    after: Object | None = None
 
     @property
     def path(self) -> str:
@@ -147,7 +148,7 @@ def _difference(
     return Difference(change, kind, resource, namespace, name, fields, old, new)
 
 
-def _object(kinds: Kinds, kv: KeyValue) -> Obj:
+def _object(kinds: Kinds, kv: KeyValue) -> Object:
     if kinds.find(kv.key) is not None:
         return kinds.read(kv)
     try:
@@ -168,5 +169,5 @@ def _of_unknown(key: bytes, obj: Mapping[str, object]) -> tuple[str, GroupResour
     return kind if isinstance(kind, str) else "", resource, namespace, name
 
 
-def _uid(obj: Obj) -> object:
+def _uid(obj: Object) -> object:
     return (obj.get("metadata") or {}).get("uid")

@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvstack.apimachinery.objects import quantity
 from kvstack.apimachinery.schema.types import Shape, Type
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -28,7 +29,7 @@ IGNORED: Final[frozenset[Path]] = frozenset(
         ("metadata", "uid"),
         ("metadata", "creationTimestamp"),
         ("metadata", "selfLink"),
-        ("metadata", "annotations", "kubectl.kubernetes.io/last-applied-configuration"),
+        ("metadata", "annotations", LAST_APPLIED_ANNOTATION),
         ("status", "observedGeneration"),
     )
 )

@@ -37,11 +37,12 @@ from kvstack.agents.standalone.parts import (
     PROXY,
 )
 from kvstack.agents.standalone.stack_settings import StackOptions, kubernetes_dir
+from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.clusters.contents import Contents, LeftOut
 from kvstack.clusters.forks.fork_settings import NO_NODES as NO_NODES
 from kvstack.clusters.forks.fork_settings import ForkSettings as ForkSettings
 from kvstack.clusters.forks.server_settings import server_options
-from kvstack.clusters.kinds import Kinds, Obj, shown
+from kvstack.clusters.kinds import Kinds, shown
 from kvstack.component.errors import ComponentError
 from kvstack.component.logger import Logger
 from kvstore.client.values import KeyValue
@@ -221,7 +222,7 @@ class ForkCluster:
         kinds = Kinds()
         nodes = [obj for _, obj in kinds.objects(kv for kv in rows if kv.key.startswith(_NODES))]
         if nodes:
-            return rows, (), tuple(each["metadata"]["name"] for each in nodes if _is_ready(each))
+            return rows, (), tuple(each["metadata"]["name"] for each in nodes if is_ready(each))
         # They could not be read: pods tell which there are.
         pods = kinds.objects(kv for kv in rows if kv.key.startswith(_PODS))
         names = tuple(sorted({name for _, pod in pods if (name := pod["spec"].get("nodeName"))}))
@@ -270,8 +271,3 @@ def _serves_own_metrics(kinds: Kinds, rows: Collection[KeyValue]) -> bool:
             found = next((obj for _, obj in kinds.objects([kv])), {})
             return (found.get("spec") or {}).get("service") is None
     return False
-
-
-def _is_ready(node: Obj) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)

@@ -12,11 +12,11 @@ it must say; if it says anything else, that is an error, and nothing is written.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import yaml
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 EMPTY: Final = """\
 apiVersion: v1

@@ -13,13 +13,14 @@ from operator import attrgetter
 from typing import Final
 
 from kvstack.agents.standalone.stack_settings import SERVICE_RANGE, StackOptions, stack_options
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.allocators.node_ports import DEFAULT_RANGE
 from kvstack.apiserver.server.served import served_rows
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.clusters.contents import ROOT
-from kvstack.clusters.kinds import Kinds, Obj, UnreadableError
+from kvstack.clusters.kinds import Kinds, UnreadableError
 from kvstack.component.flags.command_line import CommandLine
 from kvstore.client.values import KeyValue
 
@@ -60,14 +61,14 @@ def server_options(
     )
 
 
-def _read(kinds: Kinds, kv: KeyValue) -> Obj | None:
+def _read(kinds: Kinds, kv: KeyValue) -> Object | None:
     try:
         return kinds.read(kv)
     except UnreadableError:
         return None  # the fork names it when it cannot serve it
 
 
-def _ranges(kinds: Kinds, rows: Iterable[KeyValue], services: Iterable[Obj]) -> tuple[str, ...]:
+def _ranges(kinds: Kinds, rows: Iterable[KeyValue], services: Iterable[Object]) -> tuple[str, ...]:
     """Return the ranges of cluster IPs."""
     for kv in rows:
         if kv.key == _SERVICE_RANGES:
@@ -108,7 +109,7 @@ def _is_range(text: str) -> bool:
     return True
 
 
-def _node_ports(services: Iterable[Obj]) -> str:
+def _node_ports(services: Iterable[Object]) -> str:
     ports = [
         port["nodePort"]
         for service in services

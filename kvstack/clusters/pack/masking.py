@@ -8,11 +8,12 @@ masking.counts
 import re
 from base64 import b64decode
 from collections import Counter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import orjson
 
-Obj: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 
 LEFT_OUT: Final = "(left out)"
 SECRET_VALUES: Final = "secret values"
@@ -22,7 +23,6 @@ CONFIG_VALUES: Final = "values of ConfigMaps"
 ARGUMENTS: Final = "arguments"
 TOKENS: Final = "keys and tokens in texts"
 
-APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _NAME: Final = re.compile(
     r"passw|passphrase|pwd|secret|token|api[-_.]?key|access[-_.]?key|private[-_.]?key|credential"
     r"|authorization|bearer|signature|encryption[-_.]?key|client[-_.]?key|dsn$|conn(ection)?[-_.]?str",
@@ -70,7 +70,7 @@ class Masking:
             return self._members(value, depth)
         return value
 
-    def _members(self, value: Obj, depth: int) -> Obj:
+    def _members(self, value: Object, depth: int) -> Object:
         members = {
             # Names are not secret, and an object with another name is another object.
             name: self._metadata(each, depth)
@@ -88,16 +88,16 @@ class Masking:
                 members[member] = self._words(words)
         return members
 
-    def _metadata(self, metadata: Obj, depth: int) -> Obj:
+    def _metadata(self, metadata: Object, depth: int) -> Object:
         annotations = metadata.get("annotations")
         if not isinstance(annotations, dict):
             return metadata
         return {**metadata, "annotations": self._annotations(annotations, depth)}
 
-    def _annotations(self, annotations: Obj, depth: int) -> Obj:
-        masked: Obj = {}
+    def _annotations(self, annotations: Object, depth: int) -> Object:
+        masked: Object = {}
         for name, value in annotations.items():
-            if name == APPLIED and isinstance(value, str):
+            if name == LAST_APPLIED_ANNOTATION and isinstance(value, str):
                 try:
                     applied = self._walk(orjson.loads(value), depth + 1)
                 except ValueError:

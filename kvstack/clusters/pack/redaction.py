@@ -20,11 +20,12 @@ from typing import Final
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 from kvstack.clusters.contents import ROOT, Contents, LeftOut
-from kvstack.clusters.kinds import Kinds, Obj, UnreadableError
+from kvstack.clusters.kinds import Kinds, UnreadableError
 from kvstack.clusters.pack.masking import (
     ANNOTATIONS,
-    APPLIED,
     CONFIG_VALUES,
     LEFT_OUT,
     SECRET_VALUES,
@@ -88,17 +89,17 @@ class Redaction:
         obj.get("metadata", {}).pop("resourceVersion", None)
         return orjson.dumps(obj) + b"\n"
 
-    def _secret(self, obj: Obj) -> None:
+    def _secret(self, obj: Object) -> None:
         for name in ("data", "stringData"):
             values = obj.get(name)
             if isinstance(values, dict):
                 self.counts[SECRET_VALUES] += len(values)
                 obj[name] = dict.fromkeys(values, "")
         annotations = (obj.get("metadata") or {}).get("annotations") or {}
-        if annotations.pop(APPLIED, None) is not None:
+        if annotations.pop(LAST_APPLIED_ANNOTATION, None) is not None:
             self.counts[ANNOTATIONS] += 1
 
-    def _config_map(self, obj: Obj) -> None:
+    def _config_map(self, obj: Object) -> None:
         is_release = ((obj.get("metadata") or {}).get("labels") or {}).get("owner", "").lower()
         for member in ("data", "binaryData"):
             values = obj.get(member)
@@ -110,7 +111,7 @@ class Redaction:
                     self.counts[CONFIG_VALUES] += 1
 
 
-def _plain(kv: KeyValue) -> Obj:
+def _plain(kv: KeyValue) -> Object:
     """Return the JSON of an unknown kind; UnreadableError if it is not JSON."""
     try:
         obj = orjson.loads(kv.value)

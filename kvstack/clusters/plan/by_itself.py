@@ -11,12 +11,12 @@ changed anything. Objects whose names are made up are the same if their owners a
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.comparison.comparison import Change, Comparison, Difference
 
-Obj: TypeAlias = dict[str, Any]
 Key: TypeAlias = tuple[object, ...]
 
 _OF_STATUS: Final = ("status",)
@@ -71,7 +71,7 @@ def _key(difference: Difference) -> Key:
     return *key, *deep
 
 
-def _name_of(obj: Obj, name: str) -> tuple[str, str]:
+def _name_of(obj: Object, name: str) -> tuple[str, str]:
     """Return the name, or how it begins if the rest is made up, and who owns the object."""
     meta = obj.get("metadata") or {}
     prefix = meta.get("generateName") or ""

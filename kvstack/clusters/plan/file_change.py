@@ -8,19 +8,18 @@ manager that applies here, as kubectl itself hands them over. Conflicts are over
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, JSON_PATCH
 from kvstack.clusters.plan.change import Change, Outcome, PlanError, Site
 from kvstack.clusters.plan.pruning import Applied, Pruning, pruned
 from kvstack.clusters.sources.manifest_files import Manifest
-
-Obj: TypeAlias = dict[str, Any]
 
 MANAGER: Final = "kubectl"
 _CLIENT_SIDE: Final = "kubectl-client-side-apply"
@@ -93,7 +92,7 @@ class FileChange(Change):
         raise PlanError(f"{manifest.at}: {api_version} has no kind {kind}")
 
 
-def _applied(obj: Obj) -> Obj:
+def _applied(obj: Object) -> Object:
     """Return an object as it may be applied."""
     meta = {
         name: value
@@ -122,7 +121,7 @@ async def _take_over(api: Api, resource: ResourceType, namespace: str, name: str
         await api.patch(resource, namespace, name, steps, JSON_PATCH)
 
 
-def with_fields_handed_over(managers: Sequence[Obj]) -> list[Obj] | None:
+def with_fields_handed_over(managers: Sequence[Object]) -> list[Object] | None:
     """Return managed fields in which those of `kubectl apply` are of MANAGER; None: there are none.
 
     Entries of another version than the newest are let go: they say less.
@@ -139,7 +138,7 @@ def with_fields_handed_over(managers: Sequence[Obj]) -> list[Obj] | None:
     if all(each["operation"] == "Apply" for each in of_kubectl):
         return None
     newest = max(of_kubectl, key=lambda each: each.get("time") or "")
-    fields: Obj = {}
+    fields: Object = {}
     for each in of_kubectl:
         if each.get("apiVersion") == newest.get("apiVersion"):
             _unite(fields, each.get("fieldsV1") or {})
@@ -147,6 +146,6 @@ def with_fields_handed_over(managers: Sequence[Obj]) -> list[Obj] | None:
     return [*kept, {**newest, "manager": MANAGER, "operation": "Apply", "fieldsV1": fields}]
 
 
-def _unite(fields: Obj, more: Obj) -> None:
+def _unite(fields: Object, more: Object) -> None:
     for name, below in more.items():
         _unite(fields.setdefault(name, {}), below)

@@ -1,13 +1,12 @@
 """The objects of contents, by resource, by name and by uid."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.kinds import Kinds
-
-Obj: TypeAlias = dict[str, Any]
 
 PODS: Final = GroupResource("", "pods")
 ACCOUNTS: Final = GroupResource("", "serviceaccounts")
@@ -27,7 +26,7 @@ class IdentifiedObject(NamedTuple):
     resource: GroupResource
     kind: str
     path: str
-    obj: Obj
+    obj: Object
     is_custom: bool
 
     @property

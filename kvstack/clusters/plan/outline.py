@@ -13,17 +13,16 @@ counts in a status) is counted alone.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.apimachinery.objects.core.pod_status import is_ready
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.comparison.comparison import Change, Comparison, Difference
 from kvstack.clusters.comparison.summaries import summary
 from kvstack.clusters.plan.objects import NAMESPACES, PODS, Objects
 from kvstack.clusters.plan.stuck import Finding
 from kvstack.clusters.plan.writes import YOU, Write, Writes, controller_uid
-
-Obj: TypeAlias = dict[str, Any]
 
 STUCK: Final = "!"
 UNFORESEEN: Final = "?"
@@ -218,7 +217,7 @@ class _Outlining:
             return ""
         return f"at times {fewest} of {had} pods ready" if fewest else "at times no pod ready"
 
-    def _root_of(self, obj: Obj) -> str:
+    def _root_of(self, obj: Object) -> str:
         return self._root_of_uid(controller_uid(obj))
 
     def _root_of_uid(self, uid: str) -> str:

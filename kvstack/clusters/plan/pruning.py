@@ -9,18 +9,17 @@ files. Of namespaced kinds only namespaces are looked at that an object of the f
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client import built_in
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.load import load
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 from kvstack.component.errors import ConfigError
 
-Obj: TypeAlias = dict[str, Any]
-
-LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _CORE: Final = "core"
 _BACKGROUND: Final = "Background"
 _INGRESSES: Final = ResourceType("networking.k8s.io", "v1", "ingresses", "Ingress")
@@ -90,12 +89,15 @@ async def pruned(api: Api, pruning: Pruning, applied: Sequence[Applied]) -> int:
         for namespace in namespaces if resource.is_namespaced else ("",):
             for obj in await api.list_all(resource, namespace, labels=pruning.selector):
                 meta = obj["metadata"]
-                if LAST_APPLIED in (meta.get("annotations") or {}) and meta["uid"] not in uids:
+                if (
+                    LAST_APPLIED_ANNOTATION in (meta.get("annotations") or {})
+                    and meta["uid"] not in uids
+                ):
                     number += await _delete(api, resource, meta)
     return number
 
 
-async def _delete(api: Api, resource: ResourceType, meta: Obj) -> bool:
+async def _delete(api: Api, resource: ResourceType, meta: Object) -> bool:
     """Delete an object; whether it was there still."""
     try:
         await api.delete(

@@ -11,10 +11,13 @@ What was so before the change is not told.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from http import HTTPStatus
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.pod_status import condition_of
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import SERVICE_NAME_LABEL
 from kvstack.clusters.plan.objects import (
     EVENTS,
     NAMESPACES,
@@ -26,8 +29,6 @@ from kvstack.clusters.plan.objects import (
 )
 from kvstack.clusters.plan.writes import YOU, Write
 
-Obj: TypeAlias = dict[str, Any]
-
 _BAD_WAITING: Final = frozenset(
     (
         "CrashLoopBackOff",
@@ -38,8 +39,6 @@ _BAD_WAITING: Final = frozenset(
         "InvalidImageName",
     )
 )
-_FORBIDDEN: Final = 403
-_SERVICE_LABEL: Final = "kubernetes.io/service-name"
 _PENDING: Final = "stays pending"
 _PREEMPTION: Final = " preemption: "
 """What follows tells of pods that could make room, which would be seen."""
@@ -87,7 +86,7 @@ def _pods(before: Objects, after: Objects) -> Iterator[Finding]:
             yield _about(known, *trouble)
 
 
-def _trouble(pod: Obj) -> tuple[str, str] | None:
+def _trouble(pod: Object) -> tuple[str, str] | None:
     """Return why a pod does not run, and who says so; None: it does, or it is on its way."""
     scheduled = condition_of(pod, "PodScheduled")
     if scheduled is not None and scheduled["status"] == "False":
@@ -152,7 +151,7 @@ def _failures(known: IdentifiedObject) -> Iterator[str]:
             yield f"its pods are refused: {each.get('message', '')}"
 
 
-def _lacks(workload: Obj) -> bool:
+def _lacks(workload: Object) -> bool:
     """Whether a workload has fewer pods than it is to have."""
     spec, status = workload.get("spec") or {}, workload.get("status") or {}
     if "desiredNumberScheduled" in status:
@@ -176,7 +175,7 @@ def _endpoints(objects: Objects) -> dict[str, int]:
     found: dict[str, set[str]] = {}
     for known in objects.of(SLICES):
         meta = known.obj["metadata"]
-        name = (meta.get("labels") or {}).get(_SERVICE_LABEL)
+        name = (meta.get("labels") or {}).get(SERVICE_NAME_LABEL)
         if not name:
             continue
         addresses = found.setdefault(f"{meta.get('namespace', '')}/{name}", set())
@@ -191,7 +190,7 @@ def _forbidden(refused: Sequence[Write]) -> Iterator[Finding]:
     told: set[tuple[str, str, GroupResource, str]] = set()
     for each in refused:
         key = (each.who, each.verb, each.resource, each.subresource)
-        lacks_right = each.code == _FORBIDDEN and _NO_RIGHT in each.message
+        lacks_right = each.code == HTTPStatus.FORBIDDEN and _NO_RIGHT in each.message
         if not lacks_right or each.who == YOU or key in told:
             continue
         told.add(key)

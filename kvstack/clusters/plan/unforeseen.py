@@ -10,10 +10,11 @@
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.activity import Moving
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.webhooks.outbound import API_SERVER, Unasked
 from kvstack.clusters.comparison.comparison import Change, Comparison, Difference
 from kvstack.clusters.contents import LeftOut
@@ -30,8 +31,6 @@ from kvstack.clusters.plan.objects import (
     images_of,
 )
 from kvstack.clusters.plan.stuck import Finding
-
-Obj: TypeAlias = dict[str, Any]
 
 NOWHERE: Final = GroupResource("", "")
 _RBAC: Final = "rbac.authorization.k8s.io"
@@ -92,12 +91,12 @@ def _made_elsewhere(before: Objects, after: Objects) -> Iterator[Finding]:
                 yield _about(known, f"its provisioner {provisioner} does not run here")
 
 
-def _is_waiting_balancer(service: Obj) -> bool:
+def _is_waiting_balancer(service: Object) -> bool:
     status = (service.get("status") or {}).get("loadBalancer") or {}
     return service["spec"].get("type") == "LoadBalancer" and not status.get("ingress")
 
 
-def _phase(obj: Obj) -> str:
+def _phase(obj: Object) -> str:
     phase: str = (obj.get("status") or {}).get("phase", "")
     return phase
 
@@ -154,7 +153,7 @@ def _loses(difference: Difference, subject: str, text: str) -> Finding:
     return Finding(difference.resource, difference.path, subject, why)
 
 
-def _lost(before: Obj, after: Obj) -> list[str]:
+def _lost(before: Object, after: Object) -> list[str]:
     """Return the rights of rules that are gone, in words."""
     old, new = _grants(before), _grants(after)
     gone: dict[str, list[str]] = {}
@@ -164,7 +163,7 @@ def _lost(before: Obj, after: Obj) -> list[str]:
     return [f"{', '.join(verbs)} {what}" for what, verbs in gone.items()]
 
 
-def _grants(role: Obj) -> set[tuple[str, str]]:
+def _grants(role: Object) -> set[tuple[str, str]]:
     found: set[tuple[str, str]] = set()
     for rule in role.get("rules") or ():
         groups = rule.get("apiGroups") or ("",)
@@ -184,7 +183,7 @@ def _grants(role: Obj) -> set[tuple[str, str]]:
     return found
 
 
-def _subjects(binding: Obj) -> list[str]:
+def _subjects(binding: Object) -> list[str]:
     return [
         f"{each.get('kind', '').lower()} "
         + "/".join(filter(None, (each.get("namespace"), each.get("name", ""))))

@@ -8,12 +8,11 @@
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.core.pod_status import is_ready
 from kvstack.apimachinery.objects.groups import GroupResource
-
-Obj: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 YOU: Final = "you"
 PLAN_USER: Final = "kvstack-plan"
@@ -87,7 +86,7 @@ class Writes:
         """How much time has gone by since the change began."""
         return self._now_s() - self._began_s
 
-    def process(self, events: Sequence[Obj]) -> bool:
+    def process(self, events: Sequence[Object]) -> bool:
         """Take events of the audit."""
         for event in events:
             self._take(event)
@@ -96,7 +95,7 @@ class Writes:
     async def stop(self) -> None:
         """Nothing is held."""
 
-    def _take(self, event: Obj) -> None:
+    def _take(self, event: Object) -> None:
         reference = event.get("objectRef")
         if reference is None or len(self.done) + len(self.refused) >= WRITES_MAX:
             return
@@ -136,7 +135,7 @@ def who(user: str) -> str:
     return user
 
 
-def _moment(write: Write, answered: Obj) -> PodMoment | None:
+def _moment(write: Write, answered: Object) -> PodMoment | None:
     """Return what a write says of a pod; None: nothing."""
     meta = answered.get("metadata") or {}
     if answered.get("kind") != "Pod" or not meta.get("uid"):
@@ -147,7 +146,7 @@ def _moment(write: Write, answered: Obj) -> PodMoment | None:
     )
 
 
-def controller_uid(obj: Obj) -> str:
+def controller_uid(obj: Object) -> str:
     """Return the uid of the controller of an object, or of its first owner; empty: none."""
     owners = (obj.get("metadata") or {}).get("ownerReferences") or []
     chosen = next((each for each in owners if each.get("controller")), owners[0] if owners else {})

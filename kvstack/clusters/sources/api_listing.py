@@ -9,11 +9,12 @@ the rest. Rows are objects as a store has them; the source's resourceVersions ar
 """
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 
 from kvstack.agents.client.api import Api
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.clusters.contents import ROOT, LeftOut
 from kvstack.clusters.kinds import Kinds
@@ -21,11 +22,8 @@ from kvstack.clusters.sources.api_kinds import ListedResource
 from kvstack.clusters.sources.source import SourceError
 from kvstore.client.values import KeyValue
 
-Obj: TypeAlias = dict[str, Any]
-
 PAGE_OBJECTS: Final = 500
 _ATTEMPTS: Final = 3
-_EXPIRED: Final = 410
 _TOO_LARGE: Final = "ResourceVersionTooLarge"
 """The cause in a Status: the revision is of another store than this resource's."""
 _NEWLINE: Final = b"\n"
@@ -44,7 +42,7 @@ class Encoder:
         self._kinds: Final = kinds
         self._is_own: Final = is_own
 
-    def row(self, listed: ListedResource, obj: Obj) -> KeyValue:
+    def row(self, listed: ListedResource, obj: Object) -> KeyValue:
         """Return the row of an object; raises NotStoredError."""
         meta = obj.get("metadata") or {}
         revision = str(meta.get("resourceVersion") or "")
@@ -56,7 +54,7 @@ class Encoder:
         at = int(revision)
         return KeyValue(key, self._value(listed, obj, meta), at, at, 1, 0)
 
-    def _value(self, listed: ListedResource, obj: Obj, meta: Obj) -> bytes:
+    def _value(self, listed: ListedResource, obj: Object, meta: Object) -> bytes:
         obj["apiVersion"], obj["kind"] = listed.resource.api_version, listed.resource.kind
         if self._is_own and self._kinds.is_hub(listed.prefix, listed.resource.version):
             return self._kinds.value_of(listed.prefix, obj)
@@ -103,13 +101,13 @@ class Listing:
             try:
                 rows, read_at = await self._pages(listed, namespace, revision)
             except ApiError as error:
-                if error.code == _EXPIRED and may_be_newer:
+                if error.is_gone and may_be_newer:
                     because, revision = "its revision was given up while it was read", 0
                     continue
                 if _has_cause(error, _TOO_LARGE) and revision and may_be_newer:
                     because, revision = "it is in a store of its own", 0
                     continue
-                if error.code == _EXPIRED:
+                if error.is_gone:
                     raise SourceError(f"{listed.resource}: {error}") from error
                 return LeftOut(str(listed.resource), str(error))
             except NotStoredError:
@@ -142,7 +140,7 @@ class Listing:
             query = {"limit": PAGE_OBJECTS, "continue": token}
 
 
-def _revision_of(meta: Obj) -> int:
+def _revision_of(meta: Object) -> int:
     text = str(meta.get("resourceVersion") or "")
     return int(text) if text.isascii() and text.isdigit() else 0
 

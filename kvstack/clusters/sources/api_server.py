@@ -58,8 +58,6 @@ _API_SERVICES: Final = ResourceType(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", is_namespaced=False
 )
 _NAMESPACES: Final = ResourceType("", "v1", "namespaces", "Namespace", is_namespaced=False)
-_NOT_FOUND: Final = 404
-_GONE: Final = 410
 _ORDER: Final = attrgetter("mod_revision", "key")
 _NO_PAST: Final = (
     "this server does not show its past state, unlike those of kvstack; --at takes a "
@@ -180,9 +178,9 @@ class _Reading:
                 try:
                     answer = await self._api.call("GET", path, {"limit": 1})
                 except ApiError as error:
-                    if self._root and error.code in (_NOT_FOUND, _GONE):
+                    if self._root and (error.is_not_found or error.is_gone):
                         # The first answer says it: others come from aggregated servers.
-                        why = _NO_PAST if error.code == _NOT_FOUND else error
+                        why = _NO_PAST if error.is_not_found else error
                         raise SourceError(f"--at {self._options.at}: {why}") from error
                     refusal = refusal or error
                     continue
@@ -203,7 +201,7 @@ class _Reading:
         try:
             answer = await self._api.call("GET", path, {"limit": 1})
         except ApiError as error:
-            if error.code == _NOT_FOUND:
+            if error.is_not_found:
                 raise SourceError(f"--since: {_NO_PAST}") from error
             raise
         return int(answer["metadata"]["resourceVersion"])

@@ -11,15 +11,14 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.value_limit import TooManyValuesError
 from kvstack.apimachinery.objects.text.yaml_scalars import YamlError
 from kvstack.apimachinery.objects.text.yaml_text import parse
 from kvstack.clusters.contents import LeftOut
 from kvstack.clusters.sources.source import SourceError
-
-Obj: TypeAlias = dict[str, Any]
 
 FILE_BYTES_MAX: Final = 256 << 20
 FILES_MAX: Final = 50_000
@@ -30,7 +29,7 @@ _BORDER: Final = re.compile(r"^---(?=\s|$)[^\n]*\n?", re.MULTILINE)
 class Manifest(NamedTuple):
     """An object of a file."""
 
-    obj: Obj
+    obj: Object
     at: str
     """File and line of its document."""
 

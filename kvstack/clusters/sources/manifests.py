@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from uuid import UUID, uuid5
 
 import orjson
@@ -22,9 +22,11 @@ from typing_extensions import override
 
 from kvstack.agents.standalone.stack_settings import SERVICE_RANGE
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import Resource
+from kvstack.apimachinery.well_known import NAMESPACE_NAME_LABEL
 from kvstack.clusters.contents import ROOT, Contents, Origin
 from kvstack.clusters.kinds import DEFINITIONS, Kinds, UnreadableError
 from kvstack.clusters.sources.manifest_files import Manifest, manifests
@@ -32,8 +34,6 @@ from kvstack.clusters.sources.revision_times import newest_time_s
 from kvstack.clusters.sources.source import Progress, ReadOptions, Source, SourceError
 from kvstack.clusters.sources.store_records import StoreRecords
 from kvstore.client.values import KeyValue
-
-Obj: TypeAlias = dict[str, Any]
 
 KIND: Final = "files"
 _NAMESPACES: Final = b"/registry/namespaces/"
@@ -147,7 +147,7 @@ class _Reading:
         completed_rows.sort(key=lambda kv: (kv.mod_revision, kv.key))
         return completed_rows
 
-    def _resource(self, obj: Obj) -> tuple[str, Resource | None]:
+    def _resource(self, obj: Object) -> tuple[str, Resource | None]:
         """Return the prefix of an object's key, and its row; None: the kind is not known."""
         group, kind = obj["apiVersion"].rpartition("/")[0], obj["kind"]
         prefix = self._kinds.prefix_of_kind(group, kind)
@@ -186,7 +186,7 @@ class _Reading:
                         "metadata": {
                             "name": name,
                             "uid": str(uuid5(_UIDS, f"namespaces/{name}")),
-                            "labels": {"kubernetes.io/metadata.name": name},
+                            "labels": {NAMESPACE_NAME_LABEL: name},
                         },
                         "spec": {"finalizers": ["kubernetes"]},
                         "status": {"phase": "Active"},
@@ -206,18 +206,18 @@ class _Reading:
         return max((Path(each).stat().st_mtime for each in files), default=0.0)
 
 
-def _value(obj: Obj) -> bytes:
+def _value(obj: Object) -> bytes:
     return orjson.dumps(obj) + b"\n"  # it is decoded and defaulted when it is read
 
 
-def _activate(namespace: Obj) -> None:
+def _activate(namespace: Object) -> None:
     """Add the finalizer and phase that a server would, so that it is emptied before it goes."""
     spec, status = namespace.get("spec") or {}, namespace.get("status") or {}
     namespace["spec"] = {"finalizers": ["kubernetes"], **spec}
     namespace["status"] = {"phase": "Active", **status}
 
 
-def _encode_strings(secret: Obj) -> None:
+def _encode_strings(secret: Object) -> None:
     """Turn what people write into a Secret into what is stored of it."""
     strings = secret.pop("stringData", None)
     if isinstance(strings, dict):
@@ -226,7 +226,7 @@ def _encode_strings(secret: Obj) -> None:
             data[name] = base64.b64encode(str(text).encode()).decode()
 
 
-def _establish(definition: Obj) -> None:
+def _establish(definition: Object) -> None:
     """Add the conditions of a served definition, if it has none."""
     status = definition.get("status") or {}
     spec = definition.get("spec")
@@ -261,7 +261,7 @@ def _addresses(kinds: Kinds, rows: Iterable[KeyValue]) -> set[str]:
     return found
 
 
-def _give_address(service: Obj, taken: set[str]) -> bool:
+def _give_address(service: Object, taken: set[str]) -> bool:
     """Give a Service the next cluster IP, if it needs one; return whether it does."""
     spec = service.setdefault("spec", {})
     if spec.get("clusterIP") or spec.get("type") == "ExternalName":

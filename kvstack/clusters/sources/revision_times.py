@@ -15,9 +15,10 @@ from typing import Any, Final
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, parse_time
 from kvstack.apiserver.registry.time_index import PREFIX as PREFIX
-from kvstack.clusters.kinds import Kinds, Obj, UnreadableError
+from kvstack.clusters.kinds import Kinds, UnreadableError
 from kvstore.client.values import KeyValue
 
 TIMES: Final = PREFIX
@@ -71,7 +72,7 @@ def _times_of_row(kinds: Kinds, kv: KeyValue) -> list[float]:
         return []
 
 
-def _times(obj: Obj) -> Iterator[float]:
+def _times(obj: Object) -> Iterator[float]:
     meta, spec, status = obj["metadata"], obj.get("spec") or {}, obj.get("status") or {}
     texts: list[Any] = [meta.get("creationTimestamp"), spec.get("renewTime")]
     texts += [obj.get("lastTimestamp"), obj.get("eventTime")]

@@ -9,10 +9,11 @@ only from the subject's alternative names. TLS 1.2 is the minimum.
 """
 
 import asyncio
+import os
 import ssl
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from cryptography import x509
 
@@ -30,6 +31,18 @@ class KeyPair(NamedTuple):
 
     cert: str | bytes
     key: str | bytes = ""
+
+
+FileState: TypeAlias = tuple[int, int, int, int] | None
+
+
+def file_state(path: str) -> FileState:
+    """Return what changes with the content of a file; None: it cannot be seen."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def read_bundle(path: str) -> bytes:

@@ -12,13 +12,12 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.streams.websocket import WebSocket
-
-Object: TypeAlias = dict[str, Any]
 
 INPUT, OUTPUT, ERRORS, END, SIZE = 0, 1, 2, 3, 4
 _CLOSE: Final = 255

@@ -8,11 +8,14 @@ import asyncio
 import time
 from typing import Final
 
+from typing_extensions import override
+
+from kvstack.component.clock import Clock
 from kvstack.component.virtual_time.loop import VirtualLoop
 
 
-class LoopClock:
-    """Implements all clocks: `component.clock`, the API server's and the agents'."""
+class LoopClock(Clock):
+    """The time of a loop, and the time of day that follows from it."""
 
     def __init__(self, began_ms: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
         """began_ms: the time of day at 0 of the loop, since 1970; loop: None is the running one."""
@@ -22,22 +25,27 @@ class LoopClock:
     def _s(self) -> float:
         return (self._loop or asyncio.get_running_loop()).time()
 
+    @override
     def monotonic_ns(self) -> int:
         """Return the loop's time in nanoseconds."""
         return round(self._s() * 1e9)
 
+    @override
     def monotonic_s(self) -> float:
         """Return the loop's time."""
         return self._s()
 
+    @override
     def unix_ms(self) -> int:
         """Return the milliseconds since 1970."""
         return self._began_ms + self.monotonic_ns() // 1_000_000
 
+    @override
     def unix_s(self) -> int:
         """Return the whole seconds since 1970."""
         return self.unix_ms() // 1000
 
+    @override
     def now_s(self) -> float:
         """Return the seconds since 1970."""
         return self._began_ms / 1000 + self._s()

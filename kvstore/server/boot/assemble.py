@@ -13,6 +13,7 @@ from kvstore.apply.applier import Applier
 from kvstore.apply.membership import Membership
 from kvstore.apply.quota import Quota
 from kvstore.auth.store import AuthStore
+from kvstore.backend import Backend
 from kvstore.config.model import Config
 from kvstore.lease.lessor import Lessor
 from kvstore.mvcc.store import Store
@@ -39,13 +40,7 @@ def build(
     limits = limits_of(config)
     backend = booted.backend
     store = Store(backend)
-    gates = config.feature_gates
-    lessor = Lessor(
-        backend,
-        _min_ttl_s(limits),
-        limits.election_timeout_ns,
-        _CHECKPOINT_INTERVAL_NS if gates["LeaseCheckpoint"] else None,
-    )
+    lessor = _lessor(backend, limits, has_checkpoints=config.feature_gates["LeaseCheckpoint"])
     for key, lease in lessor.restore(store.restore()):
         logger.warning("key of a lease that does not exist", key=key, lease=f"{lease:016x}")
     alarms = Alarms(backend)
@@ -58,18 +53,7 @@ def build(
     quota = Quota(config.quota_backend_bytes)
     # Not a secret: timeouts and jitter only need to differ between members.
     rng = random.Random(booted.member_id ^ clock.unix_ms())  # noqa: S311 - timeouts of elections
-    raft = RawNode(
-        RaftConfig(
-            booted.member_id,
-            election_tick=limits.election_ticks,
-            pre_vote=config.pre_vote,
-            notifies_commits=False,  # the exchange sends the commit index
-        ),
-        booted.raft,
-        rng,
-    )
-    if booted.founding:
-        raft.bootstrap(booted.founding)
+    raft = _raft(booted, limits, rng, pre_vote=config.pre_vote)
     applier = Applier(
         backend=backend,
         store=store,
@@ -114,6 +98,32 @@ def build(
         headers=headers,
         logger=logger,
     )
+
+
+def _lessor(backend: Backend, limits: Limits, *, has_checkpoints: bool) -> Lessor:
+    return Lessor(
+        backend,
+        _min_ttl_s(limits),
+        limits.election_timeout_ns,
+        _CHECKPOINT_INTERVAL_NS if has_checkpoints else None,
+    )
+
+
+def _raft(booted: Boot, limits: Limits, rng: random.Random, *, pre_vote: bool) -> RawNode:
+    """Return raft as it was; a cluster that is new begins with its founding members."""
+    raft = RawNode(
+        RaftConfig(
+            booted.member_id,
+            election_tick=limits.election_ticks,
+            pre_vote=pre_vote,
+            notifies_commits=False,  # the exchange sends the commit index
+        ),
+        booted.raft,
+        rng,
+    )
+    if booted.founding:
+        raft.bootstrap(booted.founding)
+    return raft
 
 
 def limits_of(config: Config) -> Limits:

@@ -28,7 +28,7 @@ class Scripted:
         return self._documents[path]
 
 
-def found(documents: dict[str, Object]) -> Discovery:
+def discovered(documents: dict[str, Object]) -> Discovery:
     return asyncio.run(discover(Scripted(documents)))  # type: ignore[arg-type]
 
 
@@ -58,7 +58,7 @@ def test_the_first_version_of_a_resource_is_preferred() -> None:
         "/api": EMPTY,
         "/apis": aggregated("g", version("v2", "a"), version("v1", "a", "b")),
     }
-    told = found(documents)
+    told = discovered(documents)
     assert [(each.version, each.name) for each in told.preferred("list")] == [
         ("v2", "a"),
         ("v1", "b"),
@@ -71,7 +71,9 @@ def test_the_first_version_of_a_resource_is_preferred() -> None:
 
 
 def test_a_stale_version_is_a_failure() -> None:
-    told = found({"/api": EMPTY, "/apis": aggregated("g", version("v1", "a", freshness="Stale"))})
+    told = discovered(
+        {"/api": EMPTY, "/apis": aggregated("g", version("v1", "a", freshness="Stale"))}
+    )
     assert told.served == []
     assert told.failure_text() == (
         "unable to retrieve the complete list of server APIs:"
@@ -88,7 +90,7 @@ def test_older_servers() -> None:
         "preferredVersion": {"version": "v2"},
     }
     things = {"resources": [{"name": "things", "kind": "Thing", "namespaced": False, "verbs": []}]}
-    told = found(
+    told = discovered(
         {
             "/api": {"kind": "APIVersions", "versions": ["v1"]},
             "/api/v1": {"resources": [pods, status]},

@@ -46,14 +46,14 @@ def test_of_several_files_the_first_that_has_a_name_counts(tmp_path: Path) -> No
         users=[{"name": "u", "user": {"token": "second"}}],
         contexts=[
             {"name": "x", "context": {"cluster": "none"}},
-            {"name": "y", "context": {"cluster": "c", "user": "u"}},
+            {"name": "w", "context": {"cluster": "c", "user": "u"}},
         ],
-        **{"current-context": "y"},
+        **{"current-context": "w"},
     )
     files = Kubeconfigs([one, other])
-    assert (files.contexts, files.current) == (["x", "y"], "x")
+    assert (files.contexts, files.current) == (["x", "w"], "x")
     assert files.cluster().namespace == "shop"
-    assert files.cluster("y").credentials.token == "first"
+    assert files.cluster("w").credentials.token == "first"
     with pytest.raises(KubeconfigError, match="context 'z' does not exist"):
         files.cluster("z")
 

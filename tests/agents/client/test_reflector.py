@@ -58,7 +58,7 @@ GONE_LINE = Answered(200, lines=[line("ERROR", {"kind": "Status", "code": 410, "
 BUSY_LINE = Answered(200, lines=[line("ERROR", {"kind": "Status", "code": 500, "message": "x"})])
 
 
-def asked(request: Request) -> str:
+def kind_of_request(request: Request) -> str:
     """Name what was asked for: the whole by a watch, by a list, or changes since a version."""
     if "watch" not in request.query:
         return "list"
@@ -90,7 +90,7 @@ def reflect(*answers: object) -> tuple[list[str], list[float], Received]:
         await done.wait()
         task.cancel()
         await asyncio.wait((task,))
-        return [asked(each) for each in server.requests], times
+        return [kind_of_request(each) for each in server.requests], times
 
     requests, times = run(story())
     return requests, times, told

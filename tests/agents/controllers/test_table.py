@@ -82,7 +82,7 @@ tokencleaner ttl ttl-after-finished
 
 
 @pytest.fixture(scope="module")
-def made() -> dict[str, Any]:
+def named_controllers() -> dict[str, Any]:
     authority = new_authority("ca", 0.0)
     options = Options(
         root_ca="PEM",
@@ -96,18 +96,18 @@ def made() -> dict[str, Any]:
 
 @pytest.mark.parametrize(("name", "account", "component", "workers"), ROWS)
 def test_each_controller_is_as_upstream(
-    made: dict[str, Any], name: str, account: str, component: str, workers: str
+    named_controllers: dict[str, Any], name: str, account: str, component: str, workers: str
 ) -> None:
-    found = made[f"{name}-controller"]
+    found = named_controllers[f"{name}-controller"]
     assert found.identity.service_account == ("" if account == "-" else account)
     if component != "-":
         assert found.identity.event_component == component
     assert found.workers == int(workers)
 
 
-def test_there_are_no_others(made: dict[str, Any]) -> None:
-    assert set(made) == {f"{name}-controller" for name, *_ in ROWS}
-    assert [entry.name for entry in CONTROLLERS if entry.name not in made] == []
+def test_there_are_no_others(named_controllers: dict[str, Any]) -> None:
+    assert set(named_controllers) == {f"{name}-controller" for name, *_ in ROWS}
+    assert [entry.name for entry in CONTROLLERS if entry.name not in named_controllers] == []
 
 
 def test_two_are_off_by_default() -> None:
@@ -169,9 +169,9 @@ GIVES_UP = (0.005, 1000.0, True, 15)
     ],
 )
 def test_how_long_failed_keys_wait(
-    made: dict[str, Any], name: str, limits: tuple[float, float, bool, int | None]
+    named_controllers: dict[str, Any], name: str, limits: tuple[float, float, bool, int | None]
 ) -> None:
-    assert _limits(made[f"{name}-controller"]) == limits
+    assert _limits(named_controllers[f"{name}-controller"]) == limits
 
 
 def test_only_modules_of_controllers_that_run_are_imported() -> None:

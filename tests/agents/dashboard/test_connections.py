@@ -77,16 +77,16 @@ def test_a_token_that_ends_in_the_middle_is_asked_for_again(
     page.close()
 
 
-@pytest.mark.parametrize("told_by", ["event", "answer"])
-def test_history_that_is_gone_is_read_anew(cluster: Cluster, page: Page, told_by: str) -> None:
+@pytest.mark.parametrize("reported_by", ["event", "answer"])
+def test_history_that_is_gone_is_read_anew(cluster: Cluster, page: Page, reported_by: str) -> None:
     """A 410, as the answer to a watch or as its event."""
-    name = f"after-410-{told_by}"
+    name = f"after-410-{reported_by}"
     page.call("Fetch.enable", patterns=[{"urlPattern": "*/configmaps?*watch=1*"}])
     go(page, "#/kind/-/v1/configmaps")
     request = page.paused("watch=1")
     shows(page, "kube-root-ca.crt")
     cluster.kubectl("create", "configmap", name)
-    if told_by == "event":
+    if reported_by == "event":
         fulfil(page, request, 200, f'{{"type":"ERROR","object":{GONE}}}\n')
     else:
         fulfil(page, request, 410, GONE)

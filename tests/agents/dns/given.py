@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, cast
 from dns.message import Message, from_wire, make_query
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, SERVICES
-from kvstack.agents.client.informer import Informer, Object
+from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.cluster import Cluster, Options
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.server import DnsServer, DnsSettings
+from kvstack.apimachinery.objects.json_object import Object
 from tests.support.list_log import ListLog
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def responder(options: Options | None = None) -> Responder:
     return found
 
 
-def asked(found: Responder, name: str, kind: str = "A", **more: Any) -> Message:
+def answer_to(found: Responder, name: str, kind: str = "A", **more: Any) -> Message:
     """Return the answer of a query that needs nobody else."""
     query = make_query(name, kind, **more)
     answer = found.at_once(query.to_wire())

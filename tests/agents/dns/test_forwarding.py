@@ -30,7 +30,9 @@ from kvstack.agents.dns.sockets import open_pair
 from kvstack.component.metrics.exposition import render
 from kvstack.component.net.resolv_conf import for_pods
 from tests.agents.dns.given import LOOPBACK, over_tcp, over_udp, serving
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
+from tests.support.waiting import eventually
 
 Answers = Callable[[Message], list[Message | bytes]]
 """What a server sends for a query: messages, or bytes as they are."""
@@ -136,11 +138,9 @@ def with_others(
             elsewhere(answers) as other,
             serving(settings_for(other.resolver, **more)) as (server, port),
         ):
-            async with asyncio.timeout(20):
-                forwarder = server.forwarder
-                assert forwarder is not None
-                while not (server.is_synced and other.asked and not forwarder._probes):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            forwarder = server.forwarder
+            assert forwarder is not None
+            await eventually(lambda: server.is_synced and other.asked and not forwarder._probes)
             other.asked.clear()
             other.wires.clear()
             other.senders.clear()
@@ -291,9 +291,7 @@ def test_who_waits_for_too_many_is_refused() -> None:
         held = [asyncio.create_task(ask(port, f"n{n}.example")) for n in range(3)]
         forwarder = server.forwarder
         assert forwarder is not None
-        async with asyncio.timeout(20):
-            while len(forwarder._asking) < 3:  # noqa: ASYNC110 - they are on their way
-                await asyncio.sleep(0.01)
+        await eventually(lambda: len(forwarder._asking) >= 3)
         with pytest.raises(NotResolvedError, match=r"127\.0\.0\.1 waits for 3 answers already"):
             await forwarder.resolve(Question(wire_name("n9.example"), 1), "127.0.0.1")
         assert (await ask(port, "n10.example")).rcode() == REFUSED
@@ -440,32 +438,19 @@ def test_the_cache_has_limits() -> None:
     assert cache.sizes == {"success": 0, "denial": 1}
 
 
-class Hands:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now_s(self) -> float:
-        return self.seconds
-
-    def monotonic_s(self) -> float:
-        return self.seconds
-
-
 def test_the_resolvers_of_the_node_follow_its_file(tmp_path: Path) -> None:
-    file, clock = tmp_path / "resolv.conf", Hands()
+    file, clock = tmp_path / "resolv.conf", HandClock(0.0)
     resolvers = NodeResolvers(clock, str(file))
     assert resolvers() == ()
     file.write_text("nameserver 192.0.2.1\nnameserver a-name\nnameserver fd00::1\n")
     assert resolvers() == ()
-    clock.seconds = 5
+    clock.now = 5
     assert resolvers() == (Resolver("192.0.2.1"), Resolver("fd00::1"))
     file.unlink()
-    clock.seconds = 10
+    clock.now = 10
     assert resolvers() == ()
     file.write_text("".join(f"nameserver 192.0.2.{n}\n" for n in range(1, 40)))
-    clock.seconds = 15
+    clock.now = 15
     assert len(resolvers()) == 15
 
 

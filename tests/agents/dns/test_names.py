@@ -8,7 +8,7 @@ from kvstack.agents.dns.cluster import DISABLED, VERIFIED, Options
 from kvstack.agents.dns.responder import Responder
 from tests.agents.dns.given import (
     NOW_S,
-    asked,
+    answer_to,
     cluster,
     endpoint,
     piece,
@@ -84,10 +84,10 @@ UNKNOWN = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "kind", "wanted"), ANSWERS)
-def test_an_answer(name: str, kind: str, wanted: list[str]) -> None:
-    found = asked(responder(), name, kind)
-    assert answers_of(found) == wanted
+@pytest.mark.parametrize(("name", "kind", "expected"), ANSWERS)
+def test_an_answer(name: str, kind: str, expected: list[str]) -> None:
+    found = answer_to(responder(), name, kind)
+    assert answers_of(found) == expected
     assert found.rcode() == NOERROR
     assert found.flags & 0x0400, "authoritative"
     assert not found.authority
@@ -96,41 +96,41 @@ def test_an_answer(name: str, kind: str, wanted: list[str]) -> None:
 
 @pytest.mark.parametrize(("name", "kind"), NO_DATA)
 def test_a_name_that_has_no_such_record(name: str, kind: str) -> None:
-    found = asked(responder(), name, kind)
+    found = answer_to(responder(), name, kind)
     assert (to_text(found.rcode()), found.answer, lines(found.authority)) == ("NOERROR", [], [SOA])
 
 
 @pytest.mark.parametrize(("name", "kind"), UNKNOWN)
 def test_a_name_that_does_not_exist(name: str, kind: str) -> None:
-    found = asked(responder(), name, kind)
+    found = answer_to(responder(), name, kind)
     assert (found.rcode(), found.answer, lines(found.authority)) == (NXDOMAIN, [], [SOA])
 
 
 def test_the_soa_itself_and_its_times() -> None:
-    found = asked(responder(Options(ttl_s=3600)), ZONE, "SOA")
+    found = answer_to(responder(Options(ttl_s=3600)), ZONE, "SOA")
     (record,) = lines(found.answer)
     assert record == SOA.replace(" 30 IN", " 300 IN").replace("86400 30", "86400 3600")
 
 
 def test_additional_addresses_are_those_of_the_targets() -> None:
-    assert lines(asked(responder(), f"_raft._tcp.peers.{SVC}", "SRV").additional) == [
+    assert lines(answer_to(responder(), f"_raft._tcp.peers.{SVC}", "SRV").additional) == [
         f"10-244-0-5.peers.{SVC}. 30 IN A 10.244.0.5",
         f"fd00--0.peers.{SVC}. 30 IN AAAA fd00::",
         f"peers-0.peers.{SVC}. 30 IN A 10.244.0.4",
         f"peers-0.peers.{SVC}. 30 IN AAAA fd00::4",
     ]
-    assert lines(asked(responder(), ZONE, "NS").additional) == [
+    assert lines(answer_to(responder(), ZONE, "NS").additional) == [
         f"kube-dns.kube-system.svc.{ZONE}. 30 IN A 10.96.0.10"
     ]
 
 
 def test_the_owner_is_written_as_it_was_asked() -> None:
-    found = asked(responder(), f"wEb.{SVC}", "A")
+    found = answer_to(responder(), f"wEb.{SVC}", "A")
     assert found.answer[0].name.to_text().startswith("wEb.")
 
 
 def test_an_alias_that_leads_to_itself_ends() -> None:
-    found = asked(responder(), f"circle.{SVC}", "A")
+    found = answer_to(responder(), f"circle.{SVC}", "A")
     assert found.rcode() == NOERROR
     assert answers_of(found) == [f"CNAME circle.{SVC}."]
 
@@ -144,26 +144,26 @@ def test_an_alias_that_leads_to_itself_ends() -> None:
     ],
 )
 def test_modes_of_names_of_pods(mode: str, name: str, code: int) -> None:
-    found = asked(responder(Options(pods=mode)), f"{name}.default.pod.{ZONE}", "A")
+    found = answer_to(responder(Options(pods=mode)), f"{name}.default.pod.{ZONE}", "A")
     assert found.rcode() == code
 
 
 def test_endpoints_by_names_of_pods() -> None:
     own = responder(Options(names_by_pods=True))
-    assert answers_of(asked(own, f"a-pod.peers.{SVC}", "A")) == ["A 10.244.0.5"]
-    assert asked(own, f"10-244-0-5.peers.{SVC}", "A").rcode() == NXDOMAIN
+    assert answers_of(answer_to(own, f"a-pod.peers.{SVC}", "A")) == ["A 10.244.0.5"]
+    assert answer_to(own, f"10-244-0-5.peers.{SVC}", "A").rcode() == NXDOMAIN
 
 
 def test_no_name_is_denied_before_all_are_known() -> None:
     own = responder()
     own.is_synced = False
-    assert to_text(asked(own, f"nothing.{SVC}").rcode()) == "SERVFAIL"
-    assert to_text(asked(own, "7.0.96.10.in-addr.arpa", "PTR").rcode()) == "SERVFAIL"
+    assert to_text(answer_to(own, f"nothing.{SVC}").rcode()) == "SERVFAIL"
+    assert to_text(answer_to(own, "7.0.96.10.in-addr.arpa", "PTR").rcode()) == "SERVFAIL"
 
 
 def test_names_of_others_are_refused_where_nobody_is_asked() -> None:
     for name, kind in (("example.com", "A"), ("9.9.9.9.in-addr.arpa", "PTR"), (".", "NS")):
-        assert to_text(asked(responder(), name, kind).rcode()) == "REFUSED"
+        assert to_text(answer_to(responder(), name, kind).rcode()) == "REFUSED"
 
 
 def test_what_changes_is_answered_anew() -> None:
@@ -171,22 +171,22 @@ def test_what_changes_is_answered_anew() -> None:
     own = Responder(known, None)
     own.is_synced = True
     name = f"late.{SVC}"
-    assert asked(own, name).rcode() == NXDOMAIN
+    assert answer_to(own, name).rcode() == NXDOMAIN
     own.changed(known.put_service(service("late", ["10.96.1.1"]), NOW_S + 1))
-    assert answers_of(asked(own, name)) == ["A 10.96.1.1"]
+    assert answers_of(answer_to(own, name)) == ["A 10.96.1.1"]
     own.changed(known.put_service(service("late", ["None"]), NOW_S + 2))
-    assert asked(own, name).rcode() == NXDOMAIN
+    assert answer_to(own, name).rcode() == NXDOMAIN
     made = piece("late", endpoint("10.244.3.3", hostname="x"))
     own.changed(known.put_slice(made, NOW_S + 3))
-    assert answers_of(asked(own, name)) == ["A 10.244.3.3"]
-    assert answers_of(asked(own, "3.3.244.10.in-addr.arpa", "PTR")) == [f"PTR x.{name}."]
+    assert answers_of(answer_to(own, name)) == ["A 10.244.3.3"]
+    assert answers_of(answer_to(own, "3.3.244.10.in-addr.arpa", "PTR")) == [f"PTR x.{name}."]
     own.changed(known.drop_slice(made, NOW_S + 4))
-    assert asked(own, name).rcode() == NXDOMAIN
-    assert to_text(asked(own, "3.3.244.10.in-addr.arpa", "PTR").rcode()) == "REFUSED"
+    assert answer_to(own, name).rcode() == NXDOMAIN
+    assert to_text(answer_to(own, "3.3.244.10.in-addr.arpa", "PTR").rcode()) == "REFUSED"
     own.changed(("default", "late"))
     known.drop_service(("default", "late"), NOW_S + 5)
     own.changed(("default", "late"))
-    (soa,) = lines(asked(own, name).authority)
+    (soa,) = lines(answer_to(own, name).authority)
     assert str(NOW_S + 5) in soa
 
 

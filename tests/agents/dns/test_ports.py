@@ -35,15 +35,10 @@ from tests.agents.dns.given import (
     serving,
 )
 from tests.support.http.pages import get
+from tests.support.waiting import eventually
 
 SVC = "default.svc.cluster.local"
 WEB = make_query(f"web.{SVC}", "A").to_wire()
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():  # noqa: ASYNC110 - what it waits for has no event
-            await asyncio.sleep(0.01)
 
 
 def address_in(wire: bytes) -> str:
@@ -54,7 +49,7 @@ def address_in(wire: bytes) -> str:
 def test_datagrams_and_connections() -> None:
     async def body() -> None:
         async with serving() as (server, port):
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             assert address_in(await over_udp(port, WEB)) == "10.96.0.7"
             other = make_query(f"both.{SVC}", "A").to_wire()
             found = await over_tcp(port, WEB, other, WEB)
@@ -66,7 +61,7 @@ def test_datagrams_and_connections() -> None:
 def test_many_at_once_get_their_own_answers() -> None:
     async def body() -> None:
         async with serving() as (server, port):
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             names = [("web", "10.96.0.7"), ("both", "10.96.0.8"), ("nothing", "NXDOMAIN")] * 100
             found = await asyncio.gather(
                 *(over_udp(port, make_query(f"{name}.{SVC}", "A").to_wire()) for name, _ in names)
@@ -82,7 +77,7 @@ def test_before_all_is_known_there_is_no_denial() -> None:
         async with serving(informers=informers) as (server, port):
             assert address_in(await over_udp(port, WEB)) == "SERVFAIL"
             informers.give_all()
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             assert address_in(await over_udp(port, WEB)) == "10.96.0.7"
 
     asyncio.run(body())
@@ -93,7 +88,7 @@ def test_changes_are_answered_at_once() -> None:
         informers = GivenInformers()
         informers.give_all()
         async with serving(informers=informers) as (server, port):
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             late = make_query(f"late.{SVC}", "A").to_wire()
             assert address_in(await over_udp(port, late)) == "NXDOMAIN"
             made = service("late", ["None"])
@@ -123,7 +118,7 @@ def test_names_of_pods_that_are_there() -> None:
 
         settings = DnsSettings(Options(pods=VERIFIED), clients=LOOPBACK)
         async with serving(settings, informers) as (server, port):
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             wire = make_query("10-244-0-77.default.pod.cluster.local", "A").to_wire()
             assert address_in(await over_udp(port, wire)) == "NXDOMAIN"
             informers.give(PODS, [pod("Running", "1")])
@@ -138,12 +133,12 @@ def test_who_is_not_of_the_cluster_gets_no_answer() -> None:
     async def body() -> None:
         settings = DnsSettings(clients=[ip_network("10.244.0.0/16")])
         async with serving(settings) as (server, port):
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
                 asking.setblocking(False)
                 asking.connect(("127.0.0.1", port))
                 asking.send(WEB)
-                await until(lambda: server.clients.refused == 1)
+                await eventually(lambda: server.clients.refused == 1)
                 with pytest.raises(BlockingIOError):
                     asking.recv(1)
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
@@ -220,7 +215,7 @@ def test_hostile_datagrams_do_not_stop_the_server() -> None:
     async def body() -> None:
         chance = random.Random(7)
         async with serving() as (server, port):
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
                 asking.connect(("127.0.0.1", port))
                 for size in (0, 1, 11, 12, 13, 17, 512, 4096, 9000, 65_000) * 5:
@@ -237,7 +232,7 @@ async def ended(*sent: bytes) -> tuple[bytes, float]:
     informers = GivenInformers()
     informers.give_all()
     async with serving(informers=informers) as (server, _):
-        await until(lambda: server.is_synced)
+        await eventually(lambda: server.is_synced)
         datagrams, streams = open_pair("127.0.0.1", 0)
         datagrams.close()
         shared = (server.responder, server.clients, server.traffic, SystemClock(), informers.log)
@@ -288,17 +283,17 @@ def test_a_connection_may_be_idle_between_queries_for_a_while_only() -> None:
 def test_a_client_has_so_many_connections() -> None:
     async def body() -> None:
         async with serving() as (server, port):
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(OF_CLIENT_MAX)]
             _, streams = server._ports
             assert isinstance(streams, TcpPort)
-            await until(lambda: streams._open["127.0.0.1"] == OF_CLIENT_MAX)
+            await eventually(lambda: streams._open["127.0.0.1"] == OF_CLIENT_MAX)
             with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
                 await over_tcp(port, WEB)
             assert address_in(await over_udp(port, WEB)) == "10.96.0.7"
             for _, writer in held:
                 writer.close()
-            await until(lambda: not streams._open)
+            await eventually(lambda: not streams._open)
             assert [address_in(each) for each in await over_tcp(port, WEB)] == ["10.96.0.7"]
 
     assert OF_CLIENT_MAX < tcp_port.CONNECTIONS_MAX
@@ -373,7 +368,7 @@ def test_the_pages() -> None:
             assert await get(f"{url}/health") == (200, b"OK")
             assert await get(f"{url}/ready") == (503, b"kubernetes")
             informers.give_all()
-            await until(lambda: server.is_synced)
+            await eventually(lambda: server.is_synced)
             assert await get(f"{url}/ready") == (200, b"OK")
             assert (await get(f"{url}/nothing"))[0] == 404
             await over_udp(port, WEB)

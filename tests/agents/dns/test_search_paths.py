@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvstack.agents.client.built_in import PODS, SERVICES
-from kvstack.agents.client.informer import Object
 from kvstack.agents.dns.forwarding.answer_cache import CachedAnswer
 from kvstack.agents.dns.forwarding.exchange import Question
 from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding, NotResolvedError
@@ -22,6 +21,7 @@ from kvstack.agents.dns.query import Query, labels_of, wire_name
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.search_paths import NDOTS, SearchPaths, meant
 from kvstack.agents.dns.server import DnsServer, DnsSettings
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.dns.given import (
     LOOPBACK,
     GivenInformers,

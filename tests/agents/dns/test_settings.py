@@ -14,14 +14,14 @@ from kvstack.component.flags.command_line import read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
 
 
-def given(*arguments: str) -> tuple[Settings, list[str]]:
+def read_flags(*arguments: str) -> tuple[Settings, list[str]]:
     wrong: list[str] = []
     reader = FlagReader(read_command_line(arguments, COMMAND, TABLE), wrong)
     return read(reader, SystemClock()), wrong
 
 
 def test_what_is_not_given_stays_inside() -> None:
-    found, wrong = given()
+    found, wrong = read_flags()
     assert not wrong
     assert (found.addresses, found.port) == (("127.0.0.1",), 53)
     assert {each.partition(":")[0] for each in found.pages.values()} == {"127.0.0.1"}
@@ -33,7 +33,7 @@ def test_what_is_not_given_stays_inside() -> None:
 
 
 def test_who_is_asked() -> None:
-    found, wrong = given(
+    found, wrong = read_flags(
         "--forward=192.0.2.1,192.0.2.2:5353", "--bind-addresses=10.0.0.1", "--port=5300",
         "--stub-domains=Corp.Example=192.0.2.3,corp.example.=192.0.2.4", "--forward-max=7",
     )  # fmt: skip
@@ -46,21 +46,23 @@ def test_who_is_asked() -> None:
     )
     assert forwarding.own == {Resolver("10.0.0.1", 5300)}
     assert forwarding.at_once_max == 7
-    assert given("--forward=none")[0].dns.forwarding is None
+    assert read_flags("--forward=none")[0].dns.forwarding is None
 
 
 def test_search_paths_are_walked_on_request(tmp_path: Path) -> None:
     file = tmp_path / "resolv.conf"
     file.write_text("nameserver 192.0.2.1\nsearch Corp.Example. " + "x.example " * 40)
-    assert given()[0].dns.searches_of_node is None
-    searches = given("--autopath", f"--resolv-conf={file}")[0].dns.searches_of_node
+    assert read_flags()[0].dns.searches_of_node is None
+    searches = read_flags("--autopath", f"--resolv-conf={file}")[0].dns.searches_of_node
     assert searches is not None
     assert searches()[:2] == ("corp.example", "x.example")
     assert len(searches()) == SEARCHES_MAX
 
 
 def test_pages_may_be_left_out() -> None:
-    found, _ = given("--health-address=none", "--ready-address=", "--metrics-address=10.0.0.1:1")
+    found, _ = read_flags(
+        "--health-address=none", "--ready-address=", "--metrics-address=10.0.0.1:1"
+    )
     assert found.pages == {"/metrics": "10.0.0.1:1"}
 
 
@@ -88,7 +90,7 @@ def test_pages_may_be_left_out() -> None:
     ],
 )
 def test_what_is_wrong_is_named_with_its_limit(argument: str, text: str) -> None:
-    _, wrong = given(argument)
+    _, wrong = read_flags(argument)
     assert len(wrong) == 1
     assert text in wrong[0]
 

@@ -15,7 +15,7 @@ from kvstack.agents.dns.prepared import MESSAGE_BYTES_MAX, SIZE_MAX, limit_of
 from kvstack.agents.dns.query import read, wire_name
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.traffic import KINDS_MAX, UDP, Traffic
-from tests.agents.dns.given import NOW_S, asked, cluster, endpoint, piece, responder
+from tests.agents.dns.given import NOW_S, answer_to, cluster, endpoint, piece, responder
 
 SVC = "default.svc.cluster.local"
 NAMES = (
@@ -77,8 +77,8 @@ def test_the_second_answer_comes_from_bytes() -> None:
 
 def test_a_type_is_not_mistaken_for_a_letter() -> None:
     own = responder()
-    asked(own, f"web.{SVC}", "TYPE97")
-    found = asked(own, f"web.{SVC}", "TYPE65")
+    answer_to(own, f"web.{SVC}", "TYPE97")
+    found = answer_to(own, f"web.{SVC}", "TYPE65")
     assert found.question[0].rdtype == 65
 
 
@@ -150,7 +150,7 @@ HOSTILE = {
 def test_a_hostile_query(name: str) -> None:
     wire, code = HOSTILE[name]
     own = responder()
-    asked(own, f"web.{SVC}")
+    answer_to(own, f"web.{SVC}")
     found = own.at_once(wire)
     assert isinstance(found, bytes)
     assert to_text(from_wire(found).rcode()) == code
@@ -163,17 +163,17 @@ def test_answers_and_less_than_a_header_are_not_answered() -> None:
 
 
 def test_another_version_of_edns_is_answered_with_the_known_one() -> None:
-    found = asked(responder(), f"web.{SVC}", use_edns=1)
+    found = answer_to(responder(), f"web.{SVC}", use_edns=1)
     assert (to_text(found.rcode()), found.edns, found.answer) == ("BADVERS", 0, [])
 
 
 def test_the_options_of_an_answer_are_those_that_were_asked_for() -> None:
     own = responder()
     for _ in range(2):
-        assert asked(own, f"web.{SVC}", use_edns=False).edns == -1
-        assert asked(own, f"web.{SVC}", use_edns=0).payload == SIZE_MAX
-        assert not asked(own, f"web.{SVC}", use_edns=0).ednsflags & 0x8000
-        assert asked(own, f"web.{SVC}", use_edns=0, want_dnssec=True).ednsflags & 0x8000
+        assert answer_to(own, f"web.{SVC}", use_edns=False).edns == -1
+        assert answer_to(own, f"web.{SVC}", use_edns=0).payload == SIZE_MAX
+        assert not answer_to(own, f"web.{SVC}", use_edns=0).ednsflags & 0x8000
+        assert answer_to(own, f"web.{SVC}", use_edns=0, want_dnssec=True).ednsflags & 0x8000
 
 
 def many(count: int) -> Responder:
@@ -217,7 +217,7 @@ def test_what_only_helps_is_left_out_first() -> None:
 
 def test_addresses_take_turns() -> None:
     own = responder()
-    firsts = Counter(first(asked(own, f"peers.{SVC}")) for _ in range(40))
+    firsts = Counter(first(answer_to(own, f"peers.{SVC}")) for _ in range(40))
     assert set(firsts.values()) <= set(range(15, 26))
     assert len(firsts) == 2
 
@@ -247,7 +247,7 @@ def test_types_are_counted_up_to_a_number() -> None:
 def test_only_answers_about_a_changed_service_are_forgotten() -> None:
     own = responder()
     for name in (f"web.{SVC}", f"both.{SVC}"):
-        asked(own, name)
+        answer_to(own, name)
     own.changed(("default", "web"))
     known: KnownAnswers = own._known
     assert known.answer(make_query(f"web.{SVC}", "A").to_wire()) is None

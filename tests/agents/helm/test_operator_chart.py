@@ -43,7 +43,7 @@ class Release:
         given = [word for value in values for word in ("--set", value)]
         self.programs.helm(command, "one", str(CHART), *self._given, *given, *flags)
 
-    def made(self, name: str, **spec: object) -> str:
+    def refusal_of(self, name: str, **spec: object) -> str:
         """Make a widget; return what refuses it, empty if nothing does."""
         obj = {
             "apiVersion": "shops.example.com/v1",
@@ -89,15 +89,17 @@ def _install(release: Release) -> None:
     widget = release.programs.get("wd", "one")
     assert widget["spec"] == {"color": "red", "size": 3}
     assert widget["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "Helm"
-    assert 'admission webhook "empty.shops.example.com" denied' in release.made("empty", size=0)
-    assert "a widget has at most size 10" in release.made("large", size=11)
+    assert 'admission webhook "empty.shops.example.com" denied' in release.refusal_of(
+        "empty", size=0
+    )
+    assert "a widget has at most size 10" in release.refusal_of("large", size=11)
     assert not release.may_delete()
 
 
 def _upgrade(release: Release) -> None:
     release.helm("upgrade", "size=15", "sizeMax=20", "mayDelete=true")
     assert release.size() == 15
-    assert not release.made("large", size=11)
+    assert not release.refusal_of("large", size=11)
     assert release.may_delete()
 
 
@@ -115,7 +117,7 @@ def _roll_back(release: Release) -> None:
     release.programs.helm("rollback", "one", "1")
     assert release.programs.releases() == [("one", "4", "deployed")]
     assert release.size() == 3
-    assert "a widget has at most size 10" in release.made("larger", size=11)
+    assert "a widget has at most size 10" in release.refusal_of("larger", size=11)
     assert not release.may_delete()
 
 
@@ -123,9 +125,9 @@ def _uninstall(release: Release) -> None:
     release.programs.helm("uninstall", "one")
     names = [each["metadata"]["name"] for each in release.programs.get("widgets")["items"]]
     assert names == ["large"]
-    assert not release.made("empty", size=0)
+    assert not release.refusal_of("empty", size=0)
     assert release.programs.get("widget", "empty")["spec"] == {"color": "blue", "size": 0}
-    assert "a widget has a color" in release.made("plain", size=1, color="none")
+    assert "a widget has a color" in release.refusal_of("plain", size=1, color="none")
 
 
 STAGES: tuple[Callable[[Release], None], ...] = (

@@ -6,7 +6,7 @@ import datetime as dt
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -22,9 +22,10 @@ from kvstack.agents.kubelet.command import used_by
 from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, SERVING_KIND, Rotation
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
-from tests.agents.kubelet.test_parts import HandClock
 from tests.agents.support.cluster import eventually
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -83,13 +84,12 @@ def serial(file: Path) -> int:
 
 async def approve(admin: Api, signer: str) -> None:
     """Approve the request for a signer, once it is there."""
-    for _ in range(300):
+
+    async def requests() -> list[dict[str, Any]]:
         listed = await admin.call("GET", CERTIFICATE_SIGNING_REQUESTS.path("", ""), None)
-        found = [each for each in listed["items"] if each["spec"]["signerName"] == signer]
-        if found:
-            break
-        await asyncio.sleep(0.02)
-    (request,) = found
+        return [each for each in listed["items"] if each["spec"]["signerName"] == signer]
+
+    (request,) = await answered(requests)
     condition = {"type": "Approved", "status": "True", "reason": "Test", "message": "by hand"}
     request.setdefault("status", {})["conditions"] = [condition]
     name = request["metadata"]["name"]
@@ -190,7 +190,7 @@ def test_when_a_certificate_is_renewed(tmp_path: Path) -> None:
     async def use(_file: Path) -> None:
         return
 
-    api, clock = cast("Api", None), HandClock()
+    api, clock = cast("Api", None), HandClock(1e9)
     rotation = Rotation(api, CLIENT_KIND, tmp_path, NAME, (), use, clock, lambda: 0.5, ListLog())
     assert rotation.due_s() == 0.0
     assert not certificates.is_good(rotation.file, clock.now_s())
@@ -199,9 +199,9 @@ def test_when_a_certificate_is_renewed(tmp_path: Path) -> None:
     certificates.keep(tmp_path, certificates.CLIENT, pem, key, now_s)
     assert rotation.file.stat().st_mode & 0o777 == 0o600
     assert rotation.due_s() == now_s + 800
-    clock.advance(999)
+    clock.now += 999
     assert certificates.is_good(rotation.file, clock.now_s())
-    clock.advance(1)
+    clock.now += 1
     assert not certificates.is_good(rotation.file, clock.now_s())
 
 

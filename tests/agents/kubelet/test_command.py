@@ -12,7 +12,7 @@ import yaml
 
 from kvstack.agents.kubelet.command import FlagError, split_flags
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
-from tests.agents.metrics.test_top import kubectl, shown
+from tests.agents.metrics.test_top import kubectl, printed
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.network.ports import free_ports
 
@@ -48,7 +48,7 @@ def test_pods_end_in_order_with_the_command_if_a_flag_says_so(tmp_path: Path) ->
                 made = ("--image=host:latest", "--restart=Never", "--command", "--")
                 code, text = kubectl(file, "run", "web", *made, "sh", "-c", script)
                 assert code == 0, text
-                shown(lambda: kubectl(file, "get", "pod", "web"), r"^web +1/1 +Running")
+                printed(lambda: kubectl(file, "get", "pod", "web"), r"^web +1/1 +Running")
                 process.send_signal(signal.SIGTERM)
                 assert process.wait(STOP_S) == 0
             finally:

@@ -7,7 +7,7 @@ from typing import cast
 from kvstack.agents.kubelet.eviction.evictions import Measure
 from kvstack.agents.kubelet.images.image_garbage import ImageGarbage, ImageOptions
 from kvstack.agents.kubelet.runtime.runtime import Container, Image, Runtime
-from tests.agents.kubelet.test_parts import HandClock
+from tests.support.clocks import HandClock
 
 
 class Engine:
@@ -44,18 +44,18 @@ def garbage(engine: Engine, clock: HandClock, options: ImageOptions) -> ImageGar
 
 def test_the_least_recently_used_go_while_the_disk_is_full() -> None:
     async def story() -> None:
-        engine, clock = Engine("old", "late", "used", "pinned"), HandClock()
+        engine, clock = Engine("old", "late", "used", "pinned"), HandClock(1e9)
         images = garbage(engine, clock, ImageOptions())
         engine.uses("late", "used")
         assert await images.collect(Measure(50, 100))
         assert engine.names == ["old", "late", "used", "pinned"]
         engine.uses("used")
-        clock.advance(60)
+        clock.now += 60
         # 90 of 100 are taken, and it is to be 80; what was used until a minute ago stays.
         assert await images.collect(Measure(10, 100))
         assert engine.names == ["late", "used", "pinned"]
         assert not await images.collect(Measure(10, 100))
-        clock.advance(120)
+        clock.now += 120
         assert await images.collect(Measure(10, 100))
         assert engine.names == ["used", "pinned"]
 
@@ -64,15 +64,15 @@ def test_the_least_recently_used_go_while_the_disk_is_full() -> None:
 
 def test_old_ones_go_though_there_is_room() -> None:
     async def story() -> None:
-        engine, clock = Engine("idle", "used", "pinned"), HandClock()
+        engine, clock = Engine("idle", "used", "pinned"), HandClock(1e9)
         images = garbage(engine, clock, ImageOptions(age_max_s=1000.0))
         engine.uses("idle", "used")
         await images.collect(Measure(90, 100))
         engine.uses("used")
-        clock.advance(1000)
+        clock.now += 1000
         await images.collect(Measure(90, 100))
         assert engine.names == ["idle", "used", "pinned"]
-        clock.advance(1)
+        clock.now += 1
         await images.collect(Measure(90, 100))
         assert engine.names == ["used", "pinned"]
 
@@ -83,7 +83,7 @@ def test_all_that_are_unused_go_when_the_node_is_short() -> None:
     async def story() -> None:
         engine = Engine("a", "b", "used", "pinned")
         engine.uses("used")
-        assert await garbage(engine, HandClock(), ImageOptions()).remove_unused() == 2
+        assert await garbage(engine, HandClock(1e9), ImageOptions()).remove_unused() == 2
         assert engine.names == ["used", "pinned"]
 
     asyncio.run(story())

@@ -41,8 +41,9 @@ from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.apimachinery.objects.text import pem
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.certs.certificates import new_authority
-from tests.agents.support.cluster import TestCluster, eventually, held
+from tests.agents.support.cluster import TestCluster, eventually, stored_object
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.waiting import answered
 
 Object = dict[str, Any]
 
@@ -145,11 +146,11 @@ def pod(name: str, script: str, *, policy: str = "Never", **spec: Any) -> Object
 async def reach(cluster: TestCluster, name: str, phase: str) -> Object:
     store = cluster.informers.of(PODS).store
 
-    def found() -> Object | None:
+    def reached_pod() -> Object | None:
         obj = store.get(f"default/{name}")
         return obj if obj is not None and obj["status"].get("phase") == phase else None
 
-    done: Object = await eventually(found)
+    done: Object = await eventually(reached_pod)
     return done
 
 
@@ -301,7 +302,9 @@ def test_what_cannot_be_started_waits_and_what_is_not_supported_is_refused(tmp_p
         await admin.create(PODS, "default", pod("none", "", container={"image": "nginx"}))
 
         def waits() -> str:
-            statuses = held(store, "default/none")["status"].get("containerStatuses") or [{}]
+            statuses = stored_object(store, "default/none")["status"].get("containerStatuses") or [
+                {}
+            ]
             return (statuses[0].get("state") or {}).get("waiting", {}).get("message", "")
 
         await eventually(lambda: store.get("default/none") is not None)
@@ -334,7 +337,7 @@ def test_pods_of_a_kubelet_that_ended_run_again_or_have_failed(tmp_path: Path) -
             store = cluster.informers.of(PODS).store
 
             def restarted() -> bool:
-                (status,) = held(store, "default/web")["status"]["containerStatuses"]
+                (status,) = stored_object(store, "default/web")["status"]["containerStatuses"]
                 return status["restartCount"] == 1 and "running" in status["state"]
 
             await eventually(restarted)
@@ -381,7 +384,7 @@ def test_probes_decide_on_readiness_and_life(tmp_path: Path) -> None:
 
         await eventually(lambda: status().get("started"))
         assert not status()["ready"]
-        uid = held(store, "default/probed")["metadata"]["uid"]
+        uid = stored_object(store, "default/probed")["metadata"]["uid"]
         first = here.runtime.of_pod(uid)[0]
         session = await here.runtime.exec(first.id, ["touch", "/ready"], tty=False)
         await session.wait()
@@ -420,7 +423,7 @@ def test_a_container_that_crashes_starts_again(tmp_path: Path) -> None:
         assert status["restartCount"] == 1
         assert status["state"]["waiting"]["message"].startswith("back-off 10s restarting failed")
         assert status["lastState"]["terminated"]["exitCode"] == 1
-        assert held(store, "default/crash")["status"]["phase"] == "Running"
+        assert stored_object(store, "default/crash")["status"]["phase"] == "Running"
 
     run(tmp_path, story)
 
@@ -587,11 +590,13 @@ class Signer:
         return sorted(found, key=lambda each: int(each["metadata"]["resourceVersion"]))
 
     async def unanswered(self) -> Object:
-        while True:
+        async def first() -> Object | None:
             for each in await self.requests():
                 if not (each.get("status") or {}).get("conditions"):
                     return each
-            await asyncio.sleep(0.02)
+            return None
+
+        return await answered(first)
 
     async def sign(self, request: Object) -> None:
         stub = x509.load_der_x509_csr(base64.b64decode(request["spec"]["stubPKCS10Request"]))
@@ -711,14 +716,14 @@ def test_volumes_follow_labels_and_annotations_of_their_pod(tmp_path: Path) -> N
         root = here.kubelet.pod_directory(web["metadata"]["uid"]) / "volumes"
         places = [root / "kubernetes.io~downward-api/d", root / "kubernetes.io~projected/p"]
 
-        def shown() -> set[tuple[str, str]]:
+        def files_shown() -> set[tuple[str, str]]:
             return {((each / "labels").read_text(), (each / "note").read_text()) for each in places}
 
-        assert shown() == {('a="1"', "before")}
+        assert files_shown() == {('a="1"', "before")}
         body = b'{"metadata": {"labels": {"a": "2"}, "annotations": {"note": "after"}}}'
         path = PODS.path("default", "web")
         await cluster.admin.call("PATCH", path, None, body, media_type=STRATEGIC_MERGE_PATCH)
-        await eventually(lambda: shown() == {('a="2"', "after")}, within_s=20.0)
+        await eventually(lambda: files_shown() == {('a="2"', "after")}, within_s=20.0)
 
     run(tmp_path, story)
 

@@ -18,7 +18,7 @@ from kvstack.agents.kubelet.node.node_status import StatusOptions
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-from tests.agents.support.cluster import TestCluster, eventually, held
+from tests.agents.support.cluster import TestCluster, eventually, stored_object
 
 Object = dict[str, Any]
 MACHINE = node.Machine(
@@ -118,11 +118,11 @@ def test_a_status_that_somebody_changed_is_written_again(tmp_path: Path) -> None
         path = PODS.path("default", "web", "status")
         await patch(cluster, path, {"status": {"conditions": [lost]}})
         await eventually(lambda: "False" in seen and seen[-1] == "True")
-        versions = {held(store, "default/web")["metadata"]["resourceVersion"]}
-        here.kubelet.container_ended(held(store, "default/web")["metadata"]["uid"])
+        versions = {stored_object(store, "default/web")["metadata"]["resourceVersion"]}
+        here.kubelet.container_ended(stored_object(store, "default/web")["metadata"]["uid"])
         await cluster.admin.create(PODS, "default", pod("next"))
         await eventually(lambda: ready(store.get("default/next")) == "True")
-        versions.add(held(store, "default/web")["metadata"]["resourceVersion"])
+        versions.add(stored_object(store, "default/web")["metadata"]["resourceVersion"])
         assert len(versions) == 1  # what is as it should be is not told again
 
     run(tmp_path, story)
@@ -134,7 +134,7 @@ def test_events_of_pods(tmp_path: Path) -> None:
         await cluster.admin.create(PODS, "default", pod("web", activeDeadlineSeconds=1))
         text = "Pod was active on the node longer than the specified deadline"
         await eventually(lambda: messages(cluster, "DeadlineExceeded") == {text})
-        await eventually(lambda: held(store, "default/web")["status"]["phase"] == "Failed")
+        await eventually(lambda: stored_object(store, "default/web")["status"]["phase"] == "Failed")
         (warning,) = await eventually(lambda: messages(cluster, "MissingClusterDNS"))
         assert warning.startswith('pod: "web_default(')
         await cluster.admin.create(PODS, "default", pod("none", dnsPolicy="Default"))

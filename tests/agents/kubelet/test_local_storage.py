@@ -94,11 +94,11 @@ async def running(cluster: TestCluster, name: str) -> Object:
 
 
 async def reach(cluster: TestCluster, name: str, phase: str) -> Object:
-    def found() -> Object | None:
+    def reached_pod() -> Object | None:
         obj = cluster.informers.of(PODS).store.get(f"default/{name}")
         return obj if obj is not None and obj["status"].get("phase") == phase else None
 
-    done: Object = await eventually(found)
+    done: Object = await eventually(reached_pod)
     return done
 
 

@@ -38,6 +38,7 @@ from kvstack.agents.kubelet.static.static_pods import (
 )
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.kubelet.pods.test_worker import container, pod
+from tests.support.clocks import HandClock
 
 if TYPE_CHECKING:
     from kvstack.agents.client.api import Api
@@ -320,22 +321,6 @@ def test_static_pods_refer_to_nothing_of_the_api() -> None:
 # Images.
 
 
-class HandClock:
-    """A clock that is set by hand."""
-
-    def __init__(self) -> None:
-        self._now_s = 1e9
-
-    def now_s(self) -> float:
-        return self._now_s
-
-    def monotonic_s(self) -> float:
-        return self._now_s
-
-    def advance(self, by_s: float) -> None:
-        self._now_s += by_s
-
-
 class Store:
     """A runtime's images."""
 
@@ -359,7 +344,7 @@ class Store:
 
 def test_images_are_pulled_as_policies_say() -> None:
     async def main() -> None:
-        clock, store = HandClock(), Store("here:1")
+        clock, store = HandClock(1e9), Store("here:1")
         events: list[tuple[str, str]] = []
         manager = ImageManager(
             cast("Api", None),
@@ -382,11 +367,11 @@ def test_images_are_pulled_as_policies_say() -> None:
         assert await ensure("none:1", "IfNotPresent") == "ErrImagePull: no such image"
         late = 'Back-off pulling image "none:1": ErrImagePull: no such image'
         assert await ensure("none:1", "IfNotPresent") == f"ImagePullBackOff: {late}"
-        clock.advance(10)
+        clock.now += 10
         assert await ensure("none:1", "IfNotPresent") == "ErrImagePull: no such image"
-        clock.advance(19)
+        clock.now += 19
         assert (await ensure("none:1", "IfNotPresent")).startswith("ImagePullBackOff")
-        clock.advance(1)
+        clock.now += 1
         store.fails = False
         assert await ensure("none:1", "Always") == "id of none:1"
         assert [reason for reason, _ in events][:3] == ["Pulled", "ErrImageNeverPull", "Failed"]
@@ -409,7 +394,7 @@ def test_secrets_that_are_missing_are_reported_when_a_pull_fails() -> None:
         manager = ImageManager(
             cast("Api", NoSecrets()),
             cast("Runtime", store),
-            HandClock(),
+            HandClock(1e9),
             lambda _pod, _name, _type, reason, text: events.append((reason, text)),
         )
         obj: Object = pod()
@@ -582,12 +567,12 @@ def test_probes_of_a_pod_that_ends() -> None:
             told.append((reason, text))
             heard.set()
 
-        prober = Prober(cast("Runtime", runtime), HandClock(), lambda: 0.0, tell)
+        prober = Prober(cast("Runtime", runtime), HandClock(1e9), lambda: 0.0, tell)
         probe = {"exec": {"command": ["$(A)", "$(B)", "$$(A)"]}, "periodSeconds": 1}
         env = [{"name": "A", "value": "1"}, {"name": "C", "valueFrom": {}}]
         wanted = {"name": "a", "env": env, "livenessProbe": probe}
         found = container("a")
-        found.started_s = HandClock().now_s()
+        found.started_s = HandClock(1e9).now_s()
         begin = functools.partial(prober.begin, pod(), wanted, found, {}, "", lambda: None)
         begin(is_ending=lambda: False)
         await asyncio.wait_for(heard.wait(), 30)

@@ -69,7 +69,7 @@ async def applied(cluster: TestCluster, name: str, cpu: str, memory: str) -> Non
     await eventually(is_so)
 
 
-def limits(uid: str, place: str = "") -> tuple[str, str]:
+def limits(uid: str, location: str = "") -> tuple[str, str]:
     """Return the quota of processors and the limit of memory of a pod's group, or one below."""
     is_new = Cgroups().version == 2
     names = ("cpu/cpu.cfs_quota_us", "memory/memory.limit_in_bytes")
@@ -77,7 +77,7 @@ def limits(uid: str, place: str = "") -> tuple[str, str]:
     found = []
     for each in (cpu, memory):
         controller, _, file = each.partition("/")
-        path = ROOT / controller / f"kubepods/pod{uid}{place}" / file
+        path = ROOT / controller / f"kubepods/pod{uid}{location}" / file
         found.append(path.read_text().split()[0])
     return found[0], found[1]
 

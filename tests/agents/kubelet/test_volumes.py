@@ -36,10 +36,10 @@ def directory(tmp_path: Path) -> Iterator[Path]:
     mount_table.take_away(place)
 
 
-def kind_of(place: Path) -> str:
+def kind_of(path: Path) -> str:
     """Return the kind of the file system that a place is on."""
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    found = [line for line in lines if line.split()[4] == str(place)]
+    found = [line for line in lines if line.split()[4] == str(path)]
     return found[-1].partition(" - ")[2] if found else ""
 
 

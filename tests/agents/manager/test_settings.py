@@ -18,6 +18,7 @@ from kvstack.component.flags.command_line import (
     read_command_line,
 )
 from kvstack.component.flags.flag_table import Effect, Flag
+from tests.support.clocks import HandClock
 
 KUBEADM = """
 --allocate-node-cidrs=true --authentication-kubeconfig=/etc/kubernetes/controller-manager.conf
@@ -174,20 +175,10 @@ def test_how_volumes_are_bound_is_reported() -> None:
 def test_how_fast_a_controller_may_ask(
     flags: tuple[str, ...], account: str, burst: int, per_second: float
 ) -> None:
-    limiter = limiter_of(settings("--kubeconfig=x", *flags), HandClock(), account)
+    limiter = limiter_of(settings("--kubeconfig=x", *flags), HandClock(0.0), account)
     if not per_second:
         assert limiter is NO_LIMIT
         return
     assert isinstance(limiter, TokenBucket)
     assert [limiter.wait_s() for _ in range(burst)] == [0.0] * burst
     assert limiter.wait_s() == pytest.approx(1 / per_second)
-
-
-class HandClock:
-    """A clock that stands still."""
-
-    def now_s(self) -> float:
-        return 0.0
-
-    def monotonic_s(self) -> float:
-        return 0.0

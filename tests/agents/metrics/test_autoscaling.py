@@ -1,7 +1,7 @@
 """Autoscalers on metrics of hollow nodes: the controllers, metrics.k8s.io, a scripted load."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from kvstack.agents.standalone.parts import NODE
 from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from tests.agents.support.cluster import TestCluster
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -52,13 +53,6 @@ async def autoscaled(directory: Path, *, stabilization_s: float) -> AsyncIterato
         )
         async with LocalAgents(cluster.server, options, cluster.log):
             yield cluster.admin
-
-
-async def eventually(read: Callable[[], Awaitable[Any]]) -> Any:
-    async with asyncio.timeout(WAIT_S):
-        while not (found := await read()):  # noqa: ASYNC110 - nobody tells when it is so
-            await asyncio.sleep(STEP_S)
-    return found
 
 
 def deployment(load: str) -> Object:
@@ -96,7 +90,7 @@ async def load_all(api: Api, count: int, text: str) -> None:
         found = await api.list_all(PODS, "default")
         return found if len(found) == count else None
 
-    for pod in await eventually(all_pods):
+    for pod in await answered(all_pods):
         change = {"metadata": {"annotations": {"hollow/cpu": text}}}
         await api.patch(PODS, "default", pod["metadata"]["name"], change, MERGE_PATCH)
 
@@ -132,20 +126,20 @@ def test_up_under_load_and_down_once_it_is_stable(tmp_path: Path) -> None:
             async def is_at(count: int) -> bool:
                 return await replicas(api) == count
 
-            await eventually(lambda: is_at(4))
+            await answered(lambda: is_at(4))
             assert (await condition(api, "ScalingActive"))["status"] == "True"
             reason = "cpu resource utilization (percentage of request) above target"
-            await eventually(lambda: is_recorded(api, f"New size: 4; reason: {reason}"))
-            await eventually(lambda: at_limit(api))
+            await answered(lambda: is_recorded(api, f"New size: 4; reason: {reason}"))
+            await answered(lambda: at_limit(api))
             await load_all(api, 4, "10m")
 
             async def is_held() -> bool:
                 return (await condition(api, "AbleToScale"))["reason"] == "ScaleDownStabilized"
 
-            await eventually(is_held)
+            await answered(is_held)
             assert await replicas(api) == 4, "what was recommended of late still holds"
-            await eventually(lambda: is_at(1))
-            await eventually(
+            await answered(lambda: is_at(1))
+            await answered(
                 lambda: is_recorded(api, "New size: 1; reason: All metrics below target")
             )
             status = (await api.get(HORIZONTAL_POD_AUTOSCALERS, "default", "web"))["status"]
@@ -174,10 +168,10 @@ def test_policies_make_steps(tmp_path: Path) -> None:
             async def is_at(count: int) -> bool:
                 return await replicas(api) == count
 
-            await eventually(lambda: is_at(3))
+            await answered(lambda: is_at(3))
             await load_all(api, 3, "5m")
-            await eventually(lambda: is_at(1))
-            await eventually(
+            await answered(lambda: is_at(1))
+            await answered(
                 lambda: is_recorded(api, "New size: 1; reason: All metrics below target")
             )
             told = [each.split(";")[0] for each in await sizes(api)]

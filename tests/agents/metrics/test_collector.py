@@ -3,32 +3,28 @@
 import asyncio
 from typing import Any
 
+from typing_extensions import override
+
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.metrics.collector import Collector, CollectorOptions, UnreadableError
 from kvstack.agents.metrics.readings import ContainerUsage, Reading, Usage
+from kvstack.component.clock import Clock
 from kvstack.component.virtual_time.loop import run as run_virtually
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 
 
-class Clock:
-    now = 1000.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def monotonic_s(self) -> float:
-        return self.now
-
-
-class LoopClock:
+class LoopClock(Clock):
     """The time of the running loop."""
 
-    def now_s(self) -> float:
-        return asyncio.get_running_loop().time() + 1_700_000_000
+    @override
+    def monotonic_ns(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1e9)
 
-    def monotonic_s(self) -> float:
-        return asyncio.get_running_loop().time()
+    @override
+    def unix_ms(self) -> int:
+        return self.monotonic_ns() // 1_000_000 + 1_700_000_000_000
 
 
 class Stores:
@@ -44,13 +40,13 @@ class Stores:
         return Informer()
 
 
-def collector_of(known: Any, clock: Clock, log: ListLog, read: Any, **more: Any) -> Collector:
+def collector_of(known: Any, clock: HandClock, log: ListLog, read: Any, **more: Any) -> Collector:
     options = CollectorOptions(timeout_s=0.2, **more)
     return Collector(known, clock, log, options, read)
 
 
 def test_a_silent_a_broken_and_a_good_node() -> None:
-    known, clock, log = Stores(), Clock(), ListLog()
+    known, clock, log = Stores(), HandClock(), ListLog()
     for name in ("silent", "broken", "odd", "good"):
         known.nodes.set({"metadata": {"name": name}})
     known.pods.set({"metadata": {"namespace": "d", "name": "p"}, "spec": {"nodeName": "good"}})
@@ -90,7 +86,7 @@ def test_a_silent_a_broken_and_a_good_node() -> None:
 
 
 def test_a_node_that_is_lost_for_a_while_is_forgotten() -> None:
-    known, clock, log = Stores(), Clock(), ListLog()
+    known, clock, log = Stores(), HandClock(), ListLog()
     known.nodes.set({"metadata": {"name": "n"}})
     is_there = True
 
@@ -178,5 +174,5 @@ def test_only_so_many_are_read_at_once() -> None:
         open_now -= 1
         return Reading(Usage(1, 0, 1, 1), ())
 
-    asyncio.run(collector_of(known, Clock(), ListLog(), read, at_once=3).read_all())
+    asyncio.run(collector_of(known, HandClock(), ListLog(), read, at_once=3).read_all())
     assert most == 3

@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import METRICS
-from tests.agents.metrics.test_top import kubectl, shown
+from tests.agents.metrics.test_top import kubectl, printed
 from tests.support.servers import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
@@ -212,13 +212,13 @@ def test_behind_the_api_server(tmp_path: Path) -> None:
         code, text = kubectl(file, "get", "--raw", f"{CUSTOM}/none/queue_depth")
         assert code == 1
         assert 'pods "none" not found' in text
-        found = shown(
+        found = printed(
             lambda: kubectl(file, "get", "--raw", f"{CUSTOM}/*/queue_depth"), r'"value":"30"'
         )
         [item] = json.loads(found)["items"][:1]
         assert item["metric"]["name"] == "queue_depth"
-        shown(lambda: kubectl(file, "get", "deployment", "worker"), r"^worker +3/3")
-        shown(lambda: kubectl(file, "get", "hpa", "worker"), r"30/10 +1 +3 +3")
+        printed(lambda: kubectl(file, "get", "deployment", "worker"), r"^worker +3/3")
+        printed(lambda: kubectl(file, "get", "hpa", "worker"), r"30/10 +1 +3 +3")
         _check_pages(file)
 
         nodes = "/apis/metrics.k8s.io/v1beta1/nodes"
@@ -233,15 +233,17 @@ def test_behind_the_api_server(tmp_path: Path) -> None:
         binding = ("--clusterrole=cluster-admin", "--serviceaccount=default:default")
         code, shown_text = kubectl(file, "create", "clusterrolebinding", "all", *binding)
         assert code == 0, shown_text
-        shown(lambda: (0, str(code_of(port, nodes, Authorization=f"Bearer {text.strip()}"))), "200")
+        printed(
+            lambda: (0, str(code_of(port, nodes, Authorization=f"Bearer {text.strip()}"))), "200"
+        )
         assert code_of(port, "/apis/../apis/metrics.k8s.io", **told) == 404
 
 
 def _check_pages(file: Path) -> None:
     """Check what autoscalers make of metrics of a Service, and of what is outside."""
-    shown(lambda: kubectl(file, "get", "deployment", "of-service"), r"^of-service +2/2")
-    shown(lambda: kubectl(file, "get", "hpa", "of-service"), r"45/45 \(avg\) +1 +5 +2")
-    shown(lambda: kubectl(file, "get", "hpa", "outside"), r"20/10 +1 +2 +2")
+    printed(lambda: kubectl(file, "get", "deployment", "of-service"), r"^of-service +2/2")
+    printed(lambda: kubectl(file, "get", "hpa", "of-service"), r"45/45 \(avg\) +1 +5 +2")
+    printed(lambda: kubectl(file, "get", "hpa", "outside"), r"20/10 +1 +2 +2")
     for name in ("of-service", "outside"):
         code, text = kubectl(file, "get", "hpa", name, "-o", "json")
         assert code == 0, text

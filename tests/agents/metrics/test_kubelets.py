@@ -12,6 +12,7 @@ import pytest
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.kubelets import KubeletOptions, Kubelets, address_of
+from kvstack.component.http.tls import client_context
 from tests.support.certificates import Authority
 
 PAGE = "node_cpu_usage_seconds_total 2\nnode_memory_working_set_bytes 5\n"
@@ -79,6 +80,38 @@ def test_one_that_is_not_believed_learns_no_token(tmp_path: Path) -> None:
             with pytest.raises(UnreadableError, match="certificate verify failed"):
                 await Kubelets(options, SystemClock()).read(node(port))
         assert not asked
+
+    asyncio.run(main())
+
+
+def test_files_are_read_again_when_they_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    authority, other = Authority(tmp_path), Authority(tmp_path / "other")
+    trusted, made = tmp_path / "trusted.crt", list[bytes]()
+    trusted.write_bytes(Path(other.file).read_bytes())
+    renewed = tmp_path / "renewed.crt"
+    renewed.write_bytes(Path(authority.file).read_bytes())
+
+    def make(ca: bytes, **options: Any) -> ssl.SSLContext:
+        made.append(ca)
+        return client_context(ca, **options)
+
+    monkeypatch.setattr("kvstack.agents.metrics.kubelets.client_context", make)
+
+    async def main() -> None:
+        kubelets = Kubelets(KubeletOptions(ca_file=str(trusted)), SystemClock())
+        async with kubelet(authority, []) as port:
+            with pytest.raises(UnreadableError, match="certificate verify failed"):
+                await kubelets.read(node(port))
+            renewed.rename(trusted)
+            for _ in range(2):
+                await kubelets.read(node(port))
+            assert len(made) == 2
+            trusted.unlink()
+            with pytest.raises(UnreadableError, match="unable to load root certificates"):
+                await kubelets.read(node(port))
 
     asyncio.run(main())
 

@@ -19,6 +19,7 @@ from kvstack.agents.standalone.parts import CONTROLLERS, METRICS, NODE, SCHEDULE
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
+from tests.support.waiting import answered
 
 API_SERVICES = ResourceType(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", is_namespaced=False
@@ -62,9 +63,10 @@ async def code_of(api: Api, path: str = PATH) -> int:
 
 
 async def measured(api: Api, count: int) -> None:
-    async with asyncio.timeout(30):
-        while len((await api.call("GET", PATH))["items"]) < count:  # noqa: ASYNC110 - no watch
-            await asyncio.sleep(0.05)
+    async def is_so() -> bool:
+        return len((await api.call("GET", PATH))["items"]) >= count
+
+    await answered(is_so)
 
 
 async def groups(api: Api) -> list[str]:

@@ -13,7 +13,8 @@ from kvstack.agents.metrics.custom.external_api import ExternalApi
 from kvstack.agents.metrics.custom.page_reader import PageOptions, PageReader
 from kvstack.agents.metrics.custom.rules import Rules, parse
 from kvstack.agents.metrics.custom.scraper import Scraper, ScraperOptions
-from tests.agents.metrics.test_scraper import Clock, Pods, always, telling
+from tests.agents.metrics.test_scraper import Pods, always, telling
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 
 INGRESSES = "ingresses.networking.k8s.io"
@@ -63,7 +64,7 @@ class Server:
 
     def __init__(self, port: int, options: PageOptions | None = None) -> None:
         self.log = ListLog()
-        self.clock = Clock()
+        self.clock = HandClock()
         found = rules(port)
         self.pages = PageReader(found, self.clock, self.log, options or PageOptions())
         none: Any = Pods()
@@ -104,7 +105,7 @@ def test_metrics_of_objects_are_sums_of_their_series() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "told"),
+    ("path", "message"),
     [
         ("d/services/none/total", 'services "none" not found'),
         ("e/services/web/total", 'services "web" not found'),
@@ -115,10 +116,10 @@ def test_metrics_of_objects_are_sums_of_their_series() -> None:
         ("d/pods/web/total", "could not find the metric total for pods"),
     ],
 )
-def test_what_there_is_not_is_reported(path: str, told: str) -> None:
+def test_what_there_is_not_is_reported(path: str, message: str) -> None:
     found = asyncio.run(served()).get(f"{CUSTOM}/{path}")
     assert (found["kind"], found["code"]) == ("Status", 404)
-    assert told in found["message"]
+    assert message in found["message"]
 
 
 def test_external_metrics_are_series() -> None:

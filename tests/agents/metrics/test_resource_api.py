@@ -10,18 +10,11 @@ from kvstack.agents.metrics.points import Points
 from kvstack.agents.metrics.readings import ContainerUsage, Reading, Usage
 from kvstack.agents.metrics.resource_api import ResourceApi, usage_text
 from kvstack.apimachinery.objects import quantity
+from tests.support.clocks import HandClock
 
 NOW_MS = 1_700_000_000_000
 BASE = "/apis/metrics.k8s.io/v1beta1"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-
-
-class FixedClock:
-    def now_s(self) -> float:
-        return NOW_MS / 1000
-
-    def monotonic_s(self) -> float:
-        return 0.0
 
 
 def pod(namespace: str, name: str, node: str, **labels: str) -> dict[str, Any]:
@@ -64,7 +57,7 @@ def api() -> ResourceApi:
             ),
         )
         points.take("n2", Reading(node, [used("a", "one", time_s, time_s / 10)]))
-    return ResourceApi(points, nodes, pods, FixedClock())
+    return ResourceApi(points, nodes, pods, HandClock(NOW_MS / 1000))
 
 
 def ask(api: ResourceApi, path: str, accept: str = "", **query: str) -> tuple[int, Any]:

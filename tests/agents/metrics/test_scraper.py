@@ -16,6 +16,7 @@ from kvstack.agents.metrics.custom.rules import Rules, load, parse
 from kvstack.agents.metrics.custom.scraper import Scraper, ScraperOptions
 from kvstack.apimachinery.objects import labels
 from kvstack.component.errors import ConfigError
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 
 if TYPE_CHECKING:
@@ -35,16 +36,6 @@ QUEUE = {"name": "a", "sample": "s", "page": "q"}
 PAGES = {"q": "http://a/metrics"}
 OPTIONS = ScraperOptions(timeout_s=30.0, bytes_max=1000)
 HASTY = replace(OPTIONS, timeout_s=0.5)
-
-
-class Clock:
-    now = 1000.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def monotonic_s(self) -> float:
-        return self.now
 
 
 class Pods:
@@ -100,7 +91,7 @@ def scraper_of(
     log: ListLog | None = None,
     options: ScraperOptions = OPTIONS,
 ) -> Scraper:
-    return Scraper(rules, cast("Informer", pods), Clock(), log or ListLog(), options)
+    return Scraper(rules, cast("Informer", pods), HandClock(), log or ListLog(), options)
 
 
 def test_values_are_sums_and_rates_take_two_readings() -> None:
@@ -121,7 +112,7 @@ def test_values_are_sums_and_rates_take_two_readings() -> None:
         async with telling(answer) as port:
             pods = Pods(pod(port, path="/stats?x=1"))
             scraper = scraper_of(pods)
-            clock = cast("Clock", scraper._clock)
+            clock = cast("HandClock", scraper._clock)
             depth, rps = RULES.metrics["depth"], RULES.metrics["rps"]
             await scraper.read_all()
             found = scraper.value("d", "p", depth, ALL)
@@ -152,7 +143,7 @@ def test_values_are_sums_and_rates_take_two_readings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("head", "body", "told"),
+    ("head", "body", "message"),
     [
         ("500 no", "", "answers 500"),
         ("302 Found\r\nLocation: http://127.0.0.1:1/", "", "answers 302"),
@@ -164,7 +155,7 @@ def test_values_are_sums_and_rates_take_two_readings() -> None:
         ("nonsense", "", "malformed HTTP response"),
     ],
 )
-def test_a_hostile_pod_has_no_values(head: str, body: str, told: str) -> None:
+def test_a_hostile_pod_has_no_values(head: str, body: str, message: str) -> None:
     async def main() -> None:
         log = ListLog()
         async with telling(always(head, body)) as port:
@@ -173,7 +164,7 @@ def test_a_hostile_pod_has_no_values(head: str, body: str, told: str) -> None:
             await scraper.read_all()
         assert scraper.value("d", "p", RULES.metrics["depth"], ALL) is None
         [(_, fields)] = log.of("warning")
-        assert told in str(fields["error"]), "and it is told once"
+        assert message in str(fields["error"]), "and it is told once"
 
     asyncio.run(main())
 
@@ -194,7 +185,7 @@ def test_a_pod_that_says_nothing_is_waited_for_only_so_long() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"ip": ""}, "'' is not an address"),
         ({"ip": "169.254.169.254"}, "address 169.254.169.254 is not read"),
@@ -205,13 +196,13 @@ def test_a_pod_that_says_nothing_is_waited_for_only_so_long() -> None:
         ({"path": "stats"}, "is not a path"),
     ],
 )
-def test_where_a_pod_may_not_lead(given: Mapping[str, str], told: str) -> None:
+def test_where_a_pod_may_not_lead(given: Mapping[str, str], message: str) -> None:
     log = ListLog()
     ip = given.get("ip", "127.0.0.1")
     port, path = given.get("port", "1"), given.get("path", "/metrics")
     asyncio.run(scraper_of(Pods(pod(port, ip=ip, path=path)), log=log).read_all())
     [(_, fields)] = log.of("warning")
-    assert told in str(fields["error"])
+    assert message in str(fields["error"])
 
 
 def test_loopback_is_read_only_if_it_is_allowed() -> None:
@@ -237,7 +228,7 @@ def test_series_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ([], "an object with metrics"),
         ({"metrics": []}, "at least one"),
@@ -274,8 +265,8 @@ def test_series_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"pages": {"q": "http:///x"}}, "is not of the form"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named(given: object, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_wrong_in_a_file_is_named(given: object, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse(given)
 
 

@@ -14,6 +14,7 @@ from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Se
 from tests.agents.standalone.test_stack import lines_of, up
 from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.documented import words
 from tests.support.servers import free_ports
 from tests.support.waiting import wait_for
 
@@ -44,7 +45,7 @@ def kubectl(file: Path, *arguments: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def shown(read: Callable[[], tuple[int, str]], pattern: str) -> str:
+def printed(read: Callable[[], tuple[int, str]], pattern: str) -> str:
     text = ""
 
     def is_shown() -> bool:
@@ -77,9 +78,11 @@ def test_of_hollow_nodes(tmp_path: Path) -> None:
         loads = ("--annotations=hollow/cpu=250m", "--annotations=hollow/memory=100Mi")
         code, text = kubectl(file, "run", "busy", "--image=nginx", *loads)
         assert code == 0, text
-        shown(lambda: kubectl(file, "top", "pods", "--containers"), r"^busy +busy +250m +100Mi")
+        containers = words("kubectl top pods --containers")
+        printed(lambda: kubectl(file, *containers), r"^busy +busy +250m +100Mi")
         assert delay_s(file) <= SHOWN_S
-        text = shown(lambda: kubectl(file, "top", "nodes"), r"^hollow-2 +1[01]m +0% +128Mi +1%")
+        nodes = words("kubectl top nodes")
+        text = printed(lambda: kubectl(file, *nodes), r"^hollow-2 +1[01]m +0% +128Mi +1%")
         assert re.search(r"^hollow-1 +\d+m +\d% +\d+Mi +\d%", text, re.MULTILINE)
         _, text = kubectl(file, "top", "pods", "-l", "run=other")
         assert "No resources found" in text
@@ -89,11 +92,26 @@ def test_of_hollow_nodes(tmp_path: Path) -> None:
         viewer = ("create", "rolebinding", "views", "--clusterrole=view", "--user=somebody")
         code, text = kubectl(file, *viewer)
         assert code == 0, text
-        shown(lambda: kubectl(file, "top", "pods", "--as=somebody"), r"^busy +250m +100Mi")
+        printed(lambda: kubectl(file, "top", "pods", "--as=somebody"), r"^busy +250m +100Mi")
         _, text = kubectl(file, "top", "pods", "-A", "--as=somebody")
         assert "at the cluster scope" in text
-        code, text = kubectl(file, "autoscale", "--help")
-        assert "--cpu=" in text, "as docs/resource-metrics.md has it"
+        code, text = kubectl(file, *words("kubectl get podmetrics"))
+        assert (code, "busy" in text) == (0, True), text
+        code, text = kubectl(file, "create", "deployment", "web", "--image=nginx")
+        assert code == 0, text
+        code, text = kubectl(
+            file, *words("kubectl autoscale deployment web --cpu=50% --min=1 --max=5")
+        )
+        assert code == 0, text
+        path = words(
+            "kubectl get --raw /apis/metrics.kvstack.io/v1/namespaces/default/pods/web",
+            {"pods/web": "pods/busy"},
+        )
+        assert json.loads(kubectl(file, *path)[1])["kind"]
+        path = words(
+            "kubectl get --raw /apis/metrics.kvstack.io/v1/nodes/NODE", {"NODE": "hollow-1"}
+        )
+        assert json.loads(kubectl(file, *path)[1])["kind"]
 
 
 @pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces")
@@ -112,12 +130,12 @@ def test_of_processes(tmp_path: Path) -> None:
         command = ("--image=host:latest", "--command", "--", "sh", "-c", script)
         code, text = kubectl(file, "run", "busy", *command)
         assert code == 0, text
-        found = shown(
+        found = printed(
             lambda: kubectl(file, "top", "pods", "--containers"), r"^busy +busy +\d+m +\d+Mi"
         )
         assert delay_s(file) <= SHOWN_S
         cores = re.search(r"^busy +busy +(\d+)m", found, re.MULTILINE)
         assert cores is not None
         assert int(cores[1]) > 10, "a loop takes its share of a core, on a busy machine little"
-        shown(lambda: kubectl(file, "top", "nodes"), r"^\S+ +\d+m +\d+% +\d+Mi +\d+%")
+        printed(lambda: kubectl(file, "top", "nodes"), r"^\S+ +\d+m +\d+% +\d+Mi +\d+%")
         kubectl(file, "delete", "pod", "busy", "--grace-period=1")

@@ -372,13 +372,13 @@ def test_internal_local(node: Node) -> None:
     assert node.network.is_silent("client", node.cluster_ip, 80)
 
 
-def kept(node: Node, timeout_s: int) -> dict[str, Any]:
+def endpoint_of(node: Node, timeout_s: int) -> dict[str, Any]:
     client = {"clientIP": {"timeoutSeconds": timeout_s}}
     return node.service(sessionAffinity="ClientIP", sessionAffinityConfig=client)
 
 
 def test_a_client_stays_with_its_endpoint(node: Node) -> None:
-    node.serve(kept(node, 100), both(node))
+    node.serve(endpoint_of(node, 100), both(node))
     first = node.names(15, node.cluster_ip)
     assert len(first) == 1
     other = {"one": "two", "two": "one"}[first.pop()]
@@ -387,7 +387,7 @@ def test_a_client_stays_with_its_endpoint(node: Node) -> None:
     node.serve(both(node))
     assert node.names(15, node.cluster_ip) == {other}
     # Another time is another set, or rule, in the same transaction.
-    node.serve(kept(node, 50))
+    node.serve(endpoint_of(node, 50))
     assert len(node.names(15, node.cluster_ip)) == 1
     node.serve(node.service())
     assert node.names(30, node.cluster_ip) == {"one", "two"}
@@ -395,7 +395,7 @@ def test_a_client_stays_with_its_endpoint(node: Node) -> None:
 
 @only_with(Variant(NFTABLES, 4), Variant(IPTABLES, 4))
 def test_a_client_stays_no_longer_than_its_time(node: Node) -> None:
-    node.serve(kept(node, 1), both(node))
+    node.serve(endpoint_of(node, 1), both(node))
     first = node.names(1, node.cluster_ip)
     # Each connection begins the second anew.
     wait_for(lambda: node.names(1, node.cluster_ip) != first, every_s=1.2)
@@ -456,7 +456,7 @@ def test_a_health_check_passes_a_firewall(node: Node) -> None:
 
 
 def test_all_of_it_can_be_written_again(node: Node) -> None:
-    node.serve(kept(node, 100), both(node))
+    node.serve(endpoint_of(node, 100), both(node))
     first = node.names(1, node.cluster_ip)
     node.write_all()
     assert node.names(15, node.cluster_ip) == first  # clients stay with their endpoints
@@ -499,7 +499,7 @@ def test_a_change_of_deleted_rules_fails(node: Node) -> None:
 
 
 def test_nothing_is_left_in_the_end(node: Node) -> None:
-    node.serve(kept(node, 100), both(node))
+    node.serve(endpoint_of(node, 100), both(node))
     node.inside(lambda: asyncio.run(node.backend.close()))
     assert node.inside(rules_of_machine) == ""
 
@@ -535,13 +535,13 @@ def test_flows_of_udp_leave_an_endpoint_that_is_gone(node: Node) -> None:
     other = node.service("other", dns, clusterIP=node.other_ip)
     node.serve(other, endpoint_slice(endpoint(one), **of_other))
 
-    def asked(address: str) -> str:
+    def sticky_service(address: str) -> str:
         return network.ask("client", address, 53, "UDP", source_port=source).name
 
     ips = node.cluster_ip, node.other_ip
-    assert [asked(each) for each in ips] == ["one", "one"]
+    assert [sticky_service(each) for each in ips] == ["one", "one"]
     node.serve(only(node, "two", protocol="UDP"))
-    assert [asked(each) for each in ips] == ["two", "one"]
+    assert [sticky_service(each) for each in ips] == ["two", "one"]
     served = [each for each in node.view.served() if each.port.name.service == "web"]
     where = frontends(served, node.view)
     assert node.inside(lambda: delete_stale(node.variant.family, where)) == 0

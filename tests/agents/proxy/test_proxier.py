@@ -32,7 +32,7 @@ class Written(Backend):
     """A backend that keeps what it is told."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.failures = 0
         self.is_kept = True
         self.changed = asyncio.Event()
@@ -61,23 +61,23 @@ class Written(Backend):
 
     @override
     async def tidy(self) -> None:
-        if self.told and self.told[-1] != "tidy":
-            self.told.append("tidy")
+        if self.calls and self.calls[-1] != "tidy":
+            self.calls.append("tidy")
 
     @override
     async def close(self) -> None:
-        self.told.append("closed")
+        self.calls.append("closed")
 
     def _tell(self, text: str) -> None:
         if self.failures:
             self.failures -= 1
             raise BackendError("it fails")
-        self.told.append(text)
+        self.calls.append(text)
         self.changed.set()
 
     async def until(self, text: str) -> None:
         async with asyncio.timeout(WAIT_S):
-            while text not in self.told:
+            while text not in self.calls:
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -122,7 +122,7 @@ def story(tell: Callable[[World], Awaitable[None]]) -> None:
             await tell(world)
         finally:
             await world.proxier.close()
-        assert world.backend.told[-1] == "closed"
+        assert world.backend.calls[-1] == "closed"
 
     asyncio.run(run())
 
@@ -133,11 +133,11 @@ def test_nothing_is_written_before_all_is_known() -> None:
         world.services.replace([service()], "1")
         for _ in range(10):
             await asyncio.sleep(0)
-        assert world.backend.told == []
+        assert world.backend.calls == []
         assert not world.proxier.health.is_well
         world.fill(service())
         await starting
-        assert world.backend.told == ["all: web"]
+        assert world.backend.calls == ["all: web"]
         assert world.proxier.health.is_well
 
     story(tell)
@@ -184,7 +184,7 @@ def test_what_somebody_took_away_is_written_again() -> None:
     async def tell(world: World) -> None:
         world.fill(service())
         await world.proxier.start()
-        world.backend.told.clear()
+        world.backend.calls.clear()
         world.backend.is_kept = False
         running = asyncio.create_task(world.proxier.run())
         await world.backend.until("all: web")
@@ -197,7 +197,7 @@ def test_ranges_that_change_have_all_written() -> None:
     async def tell(world: World) -> None:
         world.fill(service())
         await world.proxier.start()
-        world.backend.told.clear()
+        world.backend.calls.clear()
         running = asyncio.create_task(world.proxier.run())
         given = {
             "metadata": {"name": "kubernetes", "uid": "k", "resourceVersion": "2"},

@@ -24,6 +24,7 @@ from tests.agents.proxy.objects import balanced
 from tests.agents.support.scripted import Answered, Request, Scripted
 from tests.support.list_log import ListLog
 from tests.support.network.routed import routed
+from tests.support.waiting import eventually
 
 Object: TypeAlias = dict[str, Any]
 
@@ -193,12 +194,6 @@ def test_a_node_that_is_not_there_is_served_on_loopback(monkeypatch: pytest.Monk
         assert ("the node is not in the API", {"node": "here"}) in log.of("warning")
 
     run(Cluster(), story, log)
-
-
-async def eventually(is_so: Callable[[], bool]) -> None:
-    """Give way until something is so; `run` has the deadline."""
-    while not is_so():  # noqa: ASYNC110 - what is waited for has no event
-        await asyncio.sleep(0.001)
 
 
 def occupied(port: int) -> socket.socket:

@@ -6,18 +6,9 @@ from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.reconcile.own_writes import OwnWrites
 from kvstack.agents.reconcile.plan import Delete
+from tests.support.clocks import HandClock
 
 Object = dict[str, Any]
-
-
-class HandClock:
-    now = 1000.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def monotonic_s(self) -> float:
-        return self.now
 
 
 def pod(name: str) -> Object:

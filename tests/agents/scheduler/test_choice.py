@@ -57,11 +57,11 @@ def test_the_root_of_a_heap_is_not_simply_the_first_of_the_best() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nodes", "wanted"),
+    ("nodes", "expected"),
     [(99, 99), (100, 100), (200, 100), (500, 230), (1000, 420), (2000, 680), (5000, 500)],
 )
-def test_large_clusters_are_not_looked_at_whole(nodes: int, wanted: int) -> None:
-    assert enough(nodes, 0) == wanted
+def test_large_clusters_are_not_looked_at_whole(nodes: int, expected: int) -> None:
+    assert enough(nodes, 0) == expected
 
 
 @pytest.mark.parametrize(

@@ -73,7 +73,7 @@ def post_filtered(decision: Decision, handle: FakeHandle) -> PostFilterResult:
     return asyncio.run(plugin.post_filter(handle, unplaced))
 
 
-def found(world: Cluster, *claims: Object, slot: int = 0) -> list[list[str]] | None:
+def allocated(world: Cluster, *claims: Object, slot: int = 0) -> list[list[str]] | None:
     """Return the devices each claim gets."""
     allocations = Allocator(world, claims).allocate(slot)
     if allocations is None:
@@ -94,7 +94,7 @@ def test_the_first_devices_in_the_order_of_pools_are_taken() -> None:
         slice_of("n0", device("d0"), pool="a"),
         slice_of("n1", device("far")),
     )
-    assert found(world, claim("c", wants())) == [["gpu=d0"]]
+    assert allocated(world, claim("c", wants())) == [["gpu=d0"]]
     allocation = Allocator(world, [claim("c", wants())]).allocate(0)
     assert allocation is not None
     assert allocation[0]["devices"]["results"][0]["pool"] == "a"
@@ -103,17 +103,19 @@ def test_the_first_devices_in_the_order_of_pools_are_taken() -> None:
             {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n0"]}]}
         ]
     }
-    assert found(world, claim("c", wants(cel=MODEL_B, count=2))) == [["gpu=d1", "gpu=d2"]]
-    assert found(world, claim("c", wants(cel=MODEL_B, count=3))) is None
-    assert found(world, claim("c", wants(count=4))) == [["gpu=d0", "gpu=d0", "gpu=d1", "gpu=d2"]]
-    assert found(world, claim("c", wants(count=5))) is None
+    assert allocated(world, claim("c", wants(cel=MODEL_B, count=2))) == [["gpu=d1", "gpu=d2"]]
+    assert allocated(world, claim("c", wants(cel=MODEL_B, count=3))) is None
+    assert allocated(world, claim("c", wants(count=4))) == [
+        ["gpu=d0", "gpu=d0", "gpu=d1", "gpu=d2"]
+    ]
+    assert allocated(world, claim("c", wants(count=5))) is None
 
 
 def test_a_choice_is_taken_back_where_what_follows_needs_the_device() -> None:
     world = cluster(slice_of("n0", device("d0", "b"), device("d1")))
     both = claim("c", wants("any"), wants("b", cel=MODEL_B))
-    assert found(world, both) == [["any=d1", "b=d0"]]
-    assert found(world, claim("one", wants()), claim("two", wants(cel=MODEL_B))) == [
+    assert allocated(world, both) == [["any=d1", "b=d0"]]
+    assert allocated(world, claim("one", wants()), claim("two", wants(cel=MODEL_B))) == [
         ["gpu=d1"],
         ["gpu=d0"],
     ]
@@ -125,25 +127,25 @@ def test_devices_that_others_have_are_not_free_but_for_administrators() -> None:
     taken = claim("taken", wants())
     taken["status"] = {"allocation": {"devices": {"results": [result]}}}
     world.devices.set_claim("web/taken", taken)
-    assert found(world, claim("c", wants())) == [["gpu=d1"]]
-    assert found(world, claim("c", wants(count=2))) is None
-    assert found(world, claim("c", wants(adminAccess=True))) == [["gpu=d0"]]
+    assert allocated(world, claim("c", wants())) == [["gpu=d1"]]
+    assert allocated(world, claim("c", wants(count=2))) is None
+    assert allocated(world, claim("c", wants(adminAccess=True))) == [["gpu=d0"]]
     # What was decided counts as well, until it is known or given back.
     allocation = {"devices": {"results": [{**result, "device": "d1"}]}}
     world.devices.assume(claim("c", wants()), allocation)
-    assert found(world, claim("d", wants())) is None
+    assert allocated(world, claim("d", wants())) is None
     world.devices.forget("uid-c")
-    assert found(world, claim("d", wants())) == [["gpu=d1"]]
+    assert allocated(world, claim("d", wants())) == [["gpu=d1"]]
     world.devices.set_claim("web/taken", None)
-    assert found(world, claim("d", wants())) == [["gpu=d0"]]
+    assert allocated(world, claim("d", wants())) == [["gpu=d0"]]
 
 
 def test_all_devices_of_a_kind() -> None:
     world = cluster(slice_of("n0", device("d0"), device("d1", "b"), device("d2", "b")))
     every = wants(cel=MODEL_B, allocationMode="All")
-    assert found(world, claim("c", every)) == [["gpu=d1", "gpu=d2"]]
-    assert found(world, claim("c", wants("one", cel=MODEL_B), every)) is None
-    assert found(world, claim("c", every), slot=1) is None
+    assert allocated(world, claim("c", every)) == [["gpu=d1", "gpu=d2"]]
+    assert allocated(world, claim("c", wants("one", cel=MODEL_B), every)) is None
+    assert allocated(world, claim("c", every), slot=1) is None
 
 
 def test_alternatives_are_tried_in_their_order() -> None:
@@ -156,7 +158,7 @@ def test_alternatives_are_tried_in_their_order() -> None:
         {"requests": ["gpu/big"], "opaque": {"driver": DRIVER, "parameters": 2}},
     ]
     wanted = claim("c", choice, config=config)
-    assert found(world, wanted) == [["gpu/small=d0", "gpu/small=d1"]]
+    assert allocated(world, wanted) == [["gpu/small=d0", "gpu/small=d1"]]
     allocations = Allocator(world, [wanted]).allocate(0)
     assert allocations is not None
     # A configuration of all requests names none.
@@ -188,7 +190,9 @@ def test_configurations_of_classes_come_first() -> None:
 )
 def test_constraints(constraint: Object, expected: list[list[str]] | None) -> None:
     world = cluster(slice_of("n0", device("d0"), device("d1", "b"), device("d2", "b")))
-    assert found(world, claim("c", wants("a"), wants("b"), constraints=[constraint])) == expected
+    assert (
+        allocated(world, claim("c", wants("a"), wants("b"), constraints=[constraint])) == expected
+    )
 
 
 def test_tainted_devices_need_a_toleration() -> None:
@@ -197,11 +201,11 @@ def test_tainted_devices_need_a_toleration() -> None:
     rule = {"spec": {"deviceSelector": {"pool": "n0", "device": "d1"}, "taint": taint}}
     devices = (device("d0", taints=[taint]), device("d1"), device("d2", taints=[soft]))
     world = cluster(slice_of("n0", *devices), rules=(rule,))
-    assert found(world, claim("c", wants())) == [["gpu=d2"]]
+    assert allocated(world, claim("c", wants())) == [["gpu=d2"]]
     tolerations = [{"key": "broken", "operator": "Exists"}]
-    assert found(world, claim("c", wants(tolerations=tolerations))) == [["gpu=d0"]]
+    assert allocated(world, claim("c", wants(tolerations=tolerations))) == [["gpu=d0"]]
     other = [{"key": "broken", "operator": "Equal", "value": "no"}]
-    assert found(world, claim("c", wants(tolerations=other))) == [["gpu=d2"]]
+    assert allocated(world, claim("c", wants(tolerations=other))) == [["gpu=d2"]]
 
 
 def test_slices_that_a_node_sees() -> None:
@@ -219,8 +223,10 @@ def test_slices_that_a_node_sees() -> None:
             perDeviceNodeSelection=True,
         ),
     )
-    assert found(world, claim("c", wants(count=2))) == [["gpu=all", "gpu=other"]]
-    assert found(world, claim("c", wants(count=3)), slot=1) == [["gpu=all", "gpu=zone", "gpu=own"]]
+    assert allocated(world, claim("c", wants(count=2))) == [["gpu=all", "gpu=other"]]
+    assert allocated(world, claim("c", wants(count=3)), slot=1) == [
+        ["gpu=all", "gpu=zone", "gpu=own"]
+    ]
     allocations = Allocator(world, [claim("c", wants(count=2))]).allocate(1)
     assert allocations is not None
     assert allocations[0]["nodeSelector"] == here
@@ -235,16 +241,16 @@ def test_only_whole_pools_of_the_newest_generation_count() -> None:
         slice_of("n0", device("new"), pool="p", generation=2, nodeName="n0"),
         slice_of("n0", device("half"), pool="q", count=2),
     )
-    assert found(world, claim("c", wants())) == [["gpu=new"]]
-    assert found(world, claim("c", wants(count=2))) is None
+    assert allocated(world, claim("c", wants())) == [["gpu=new"]]
+    assert allocated(world, claim("c", wants(count=2))) is None
     with pytest.raises(DeviceError, match=r"resource pool gpu\.example\.com/q is currently"):
-        found(world, claim("c", wants(allocationMode="All")))
+        allocated(world, claim("c", wants(allocationMode="All")))
 
 
 def test_pools_that_make_no_sense() -> None:
     world = cluster(slice_of("n0", device("twice"), device("twice")))
     with pytest.raises(NodeError, match="invalid resource pools were encountered"):
-        found(world, claim("c", wants()))
+        allocated(world, claim("c", wants()))
 
 
 def test_devices_that_share_counters() -> None:
@@ -258,14 +264,14 @@ def test_devices_that_share_counters() -> None:
                  pool="p", count=2, nodeName="n0"),
         slice_of("c", pool="p", count=2, nodeName="n0", sharedCounters=[card]),
     )  # fmt: skip
-    assert found(world, claim("c", wants())) == [["gpu=whole"]]
-    assert found(world, claim("c", wants(count=2))) == [["gpu=half1", "gpu=half2"]]
-    assert found(world, claim("c", wants(count=3))) is None
+    assert allocated(world, claim("c", wants())) == [["gpu=whole"]]
+    assert allocated(world, claim("c", wants(count=2))) == [["gpu=half1", "gpu=half2"]]
+    assert allocated(world, claim("c", wants(count=3))) is None
     result = {"request": "gpu", "driver": DRIVER, "pool": "p", "device": "half1"}
     taken = claim("taken", wants())
     taken["status"] = {"allocation": {"devices": {"results": [result]}}}
     world.devices.set_claim("web/taken", taken)
-    assert found(world, claim("c", wants())) == [["gpu=half2"]]
+    assert allocated(world, claim("c", wants())) == [["gpu=half2"]]
 
 
 def test_parts_of_devices() -> None:
@@ -279,20 +285,20 @@ def test_parts_of_devices() -> None:
     results = [each["devices"]["results"][0] for each in allocations]
     assert [each["consumedCapacity"] for each in results] == [{"memory": "5Gi"}] * 2
     assert results[0]["shareID"] != results[1]["shareID"]
-    assert found(world, claim("c", four), claim("d", four), claim("e", wants())) is None
-    assert found(world, claim("c", wants(capacity={"requests": {"memory": "10Gi"}}))) is None
-    assert found(world, claim("c", wants(capacity={"requests": {"cores": "1"}}))) is None
+    assert allocated(world, claim("c", four), claim("d", four), claim("e", wants())) is None
+    assert allocated(world, claim("c", wants(capacity={"requests": {"memory": "10Gi"}}))) is None
+    assert allocated(world, claim("c", wants(capacity={"requests": {"cores": "1"}}))) is None
     taken = claim("taken", four)
     taken["status"] = {"allocation": allocations[0]}
     world.devices.set_claim("web/taken", taken)
-    assert found(world, claim("d", four)) == [["gpu=d0"]]
-    assert found(world, claim("d", four), claim("e", four)) is None
+    assert allocated(world, claim("d", four)) == [["gpu=d0"]]
+    assert allocated(world, claim("d", four), claim("e", four)) is None
     world.devices.set_claim("web/taken", None)
     assert not world.devices.shared
 
 
 @pytest.mark.parametrize(
-    ("wanted", "text"),
+    ("expected", "text"),
     [
         (wants(cel="device.what"), "claim web/c: selector #0: CEL compile error"),
         (
@@ -305,20 +311,20 @@ def test_parts_of_devices() -> None:
         (wants(deviceClassName="none"), "could not retrieve device class none"),
     ],
 )
-def test_what_no_node_can_help(wanted: Object, text: str) -> None:
+def test_what_no_node_can_help(expected: Object, text: str) -> None:
     world = cluster(slice_of("n0", device("d0")))
     with pytest.raises(DeviceError, match=text):
-        found(world, claim("c", wanted))
+        allocated(world, claim("c", expected))
 
 
 def test_a_search_without_end_is_given_up() -> None:
     devices = [device(f"d{number}", str(number)) for number in range(30)]
     world = cluster(slice_of("n0", *devices))
     together = claim("c", wants(count=15), constraints=[{"matchAttribute": f"{DRIVER}/model"}])
-    assert found(world, together) is None
+    assert allocated(world, together) is None
     apart = claim("c", wants("a", count=15), wants("b", cel=MODEL_B))
     with pytest.raises(DeviceError, match="node n0: timed out trying to allocate devices"):
-        found(world, apart)
+        allocated(world, apart)
 
 
 # The plugin.

@@ -19,7 +19,8 @@ from kvstack.agents.scheduler.extenders import Extender, ExtenderError
 from kvstack.agents.scheduler.handle import Candidate
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-from tests.agents.scheduler.test_live import add_node, add_pod, scheduling, until
+from tests.agents.scheduler.test_live import add_node, add_pod, scheduling
+from tests.support.waiting import answered
 
 Object = dict[str, Any]
 
@@ -238,8 +239,8 @@ def test_an_extender_chooses_and_refuses(tmp_path: Path) -> None:
                 async def node(name: str) -> Any:
                     return (await cluster.admin.get(PODS, "web", name))["spec"].get("nodeName")
 
-                assert await until(lambda: node("p")) == "best"
-                assert await until(lambda: node("q")) == "best"
+                assert await answered(lambda: node("p")) == "best"
+                assert await answered(lambda: node("q")) == "best"
                 for name in ("a", "best", "z"):
                     await cluster.admin.delete(NODES, "", name)
                 await add_pod(cluster, "r", "1")
@@ -252,7 +253,7 @@ def test_an_extender_chooses_and_refuses(tmp_path: Path) -> None:
                         if "not here" in each.get("message", "")
                     )
 
-                assert (await until(message)).startswith("0/1 nodes are available: 1 not here.")
+                assert (await answered(message)).startswith("0/1 nodes are available: 1 not here.")
                 assert {"filter", "prioritize"} <= set(program.asked)
 
     asyncio.run(run())
@@ -276,14 +277,14 @@ def test_an_extender_spares_a_node_its_victims(tmp_path: Path) -> None:
                     found = {p["metadata"]["name"]: p["spec"].get("nodeName") for p in pods}
                     return None if None in found.values() else found
 
-                await until(nodes)
+                await answered(nodes)
                 await add_pod(cluster, "r", "1", priorityClassName="high")
 
                 async def nominated() -> Any:
                     pod = await cluster.admin.get(PODS, "web", "r")
                     return pod["status"].get("nominatedNodeName")
 
-                assert await until(nominated) == "other"
+                assert await answered(nominated) == "other"
                 assert "preempt" in program.asked
 
     asyncio.run(run())
@@ -309,7 +310,7 @@ def test_an_extender_that_fails(tmp_path: Path, *, is_ignorable: bool) -> None:
                     ]
                     return pod["spec"].get("nodeName") or "".join(texts)
 
-                found = await until(outcome)
+                found = await answered(outcome)
                 if is_ignorable:
                     assert found == "a"
                 else:
@@ -321,6 +322,6 @@ def test_an_extender_that_fails(tmp_path: Path, *, is_ignorable: bool) -> None:
                         pod = await cluster.admin.get(PODS, "web", "p")
                         return pod["spec"].get("nodeName")
 
-                    assert await until(node) == "a"
+                    assert await answered(node) == "a"
 
     asyncio.run(run())

@@ -26,9 +26,10 @@ from kvstack.agents.scheduler.profile import Profile
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from tests.agents.scheduler.handles import FakeHandle
-from tests.agents.scheduler.test_live import add_node, add_pod, scheduling, until
+from tests.agents.scheduler.test_live import add_node, add_pod, scheduling
 from tests.agents.support.cluster import TestCluster
 from tests.support.list_log import ListLog
+from tests.support.waiting import answered
 
 Object = dict[str, Any]
 POD: Object = {
@@ -223,7 +224,7 @@ def test_a_pod_whose_plugin_fails_before_the_binding_is_reported_and_tried_again
                 pod = await cluster.admin.get(PODS, "web", "p")
                 return pod["spec"].get("nodeName")
 
-            assert await until(node) == "n"
+            assert await answered(node) == "n"
             await scheduler.flushed()
             events = await cluster.admin.list_all(NEW_EVENTS, "web")
             (failed,) = [each for each in events if each["reason"] == "FailedScheduling"]
@@ -249,7 +250,7 @@ def test_what_a_plugin_says_about_a_pod_without_a_node_is_part_of_its_message(
             async def refused() -> Object | None:
                 return await condition_of(cluster, "big")
 
-            condition = await until(refused)
+            condition = await answered(refused)
             assert condition["reason"] == "Unschedulable"
             assert condition["message"].endswith(
                 "preemption: 0/1 nodes are available:"
@@ -285,7 +286,7 @@ def test_an_error_of_a_plugin_is_all_that_is_said_besides_the_reasons_of_nodes(
                 return message if "unbound immediate" in message else None
 
             # DynamicResources was never asked: VolumeBinding ended the search before it.
-            assert await until(message_of_pod) == (
+            assert await answered(message_of_pod) == (
                 "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
                 " not found"
             )

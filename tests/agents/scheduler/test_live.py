@@ -1,7 +1,7 @@
 """The scheduler against a real API server: pods are bound, refused, tried again, pushed away."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,8 @@ from kvstack.agents.scheduler.live import scheduler as scheduler_module
 from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.agents.scheduler.scheduling import Decision, schedule
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-from tests.agents.support.cluster import TestCluster, eventually
+from tests.agents.support.cluster import TestCluster
+from tests.support.waiting import answered, eventually
 
 pytestmark = pytest.mark.slow
 
@@ -68,14 +69,6 @@ async def add_pod(cluster: TestCluster, name: str, cpu: str, **spec: Any) -> Non
     await cluster.admin.create(PODS, "web", pod)
 
 
-async def until(read: Callable[[], Awaitable[Any]]) -> Any:
-    """Wait until something read is true; return it."""
-    async with asyncio.timeout(60):
-        while not (found := await read()):  # noqa: ASYNC110  # the server is asked
-            await asyncio.sleep(0.02)
-        return found
-
-
 def test_pods_are_bound_and_spread_over_nodes(tmp_path: Path) -> None:
     async def run() -> None:
         async with scheduling(tmp_path) as (cluster, scheduler):
@@ -89,7 +82,7 @@ def test_pods_are_bound_and_spread_over_nodes(tmp_path: Path) -> None:
                 nodes = [pod["spec"].get("nodeName") for pod in pods]
                 return [] if None in nodes else nodes
 
-            nodes = await until(bound)
+            nodes = await answered(bound)
             assert sorted(map(nodes.count, {"n0", "n1", "n2"})) == [3, 3, 3]
             await scheduler.flushed()
             events = await cluster.admin.list_all(NEW_EVENTS, "web")
@@ -118,7 +111,7 @@ def test_a_pod_without_a_node_gets_a_reason_and_a_node_once_there_is_one(tmp_pat
                         return each
                 return None
 
-            condition = await until(refused)
+            condition = await answered(refused)
             assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
             assert condition["message"] == (
                 "0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available:"
@@ -131,7 +124,7 @@ def test_a_pod_without_a_node_gets_a_reason_and_a_node_once_there_is_one(tmp_pat
                 pod = await cluster.admin.get(PODS, "web", "big")
                 return pod["spec"].get("nodeName")
 
-            assert await until(node) == "large"
+            assert await answered(node) == "large"
             assert not cluster.log.of("error")
 
     asyncio.run(run())
@@ -164,8 +157,8 @@ def test_a_pod_that_cannot_be_judged_does_not_keep_others_from_being_placed(
                         return each["message"]
                 return None
 
-            assert await until(node) == "n"
-            assert await until(scheduler_error) == "what is this?"
+            assert await answered(node) == "n"
+            assert await answered(scheduler_error) == "what is this?"
 
     asyncio.run(run())
 
@@ -185,7 +178,7 @@ def test_a_cordoned_node_takes_no_pods_until_it_is_uncordoned(tmp_path: Path) ->
                 pod = await cluster.admin.get(PODS, "web", "p")
                 return pod["spec"].get("nodeName")
 
-            assert await until(node) == "n"
+            assert await answered(node) == "n"
 
     asyncio.run(run())
 
@@ -245,7 +238,7 @@ def test_a_pod_runs_where_its_volume_is_once_that_is_bound(tmp_path: Path) -> No
                 volume = await admin.get(PERSISTENT_VOLUMES, "", "disk")
                 return volume["spec"].get("claimRef")
 
-            assert (await until(claimed))["name"] == "data"
+            assert (await answered(claimed))["name"] == "data"
             pod = await admin.get(PODS, "web", "p")
             assert "nodeName" not in pod["spec"]
             # What the controller of volumes does then.
@@ -259,7 +252,7 @@ def test_a_pod_runs_where_its_volume_is_once_that_is_bound(tmp_path: Path) -> No
                 pod = await admin.get(PODS, "web", "p")
                 return pod["spec"].get("nodeName")
 
-            assert await until(node) == "b"
+            assert await answered(node) == "b"
             assert not cluster.log.of("error")
 
     asyncio.run(run())
@@ -278,14 +271,14 @@ def test_a_pod_of_higher_priority_pushes_another_away(tmp_path: Path) -> None:
                 pod = await cluster.admin.get(PODS, "web", "low")
                 return pod["spec"].get("nodeName")
 
-            assert await until(node_of_low) == "n"
+            assert await answered(node_of_low) == "n"
             await add_pod(cluster, "high", "1", priorityClassName="high")
 
             async def node_of_high() -> str | None:
                 pod = await cluster.admin.get(PODS, "web", "high")
                 return pod["spec"].get("nodeName")
 
-            assert await until(node_of_high) == "n"
+            assert await answered(node_of_high) == "n"
             pods = await cluster.admin.list_all(PODS, "web")
             assert [pod["metadata"]["name"] for pod in pods] == ["high"]
             assert not cluster.log.of("error")
@@ -302,9 +295,7 @@ def test_a_nomination_that_is_taken_back_lets_others_in(tmp_path: Path) -> None:
             nominated = {"status": {"nominatedNodeName": "n"}}
             await cluster.admin.patch(PODS, "web", "large", nominated, MERGE, subresource="status")
             large = (await cluster.admin.get(PODS, "web", "large"))["metadata"]["uid"]
-            async with asyncio.timeout(60):
-                while scheduler.cluster.nominated_node(large) != "n":  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: scheduler.cluster.nominated_node(large) == "n")
             await add_node(cluster, "n")
             await add_pod(cluster, "small", "1")
 
@@ -313,14 +304,14 @@ def test_a_nomination_that_is_taken_back_lets_others_in(tmp_path: Path) -> None:
                 conditions = pod["status"].get("conditions") or ()
                 return next((each["message"] for each in conditions), None)
 
-            assert "Insufficient cpu" in await until(refusal)
+            assert "Insufficient cpu" in await answered(refusal)
             taken_back = {"status": {"nominatedNodeName": None}}
             await cluster.admin.patch(PODS, "web", "large", taken_back, MERGE, subresource="status")
 
             async def node() -> str | None:
                 return (await cluster.admin.get(PODS, "web", "small"))["spec"].get("nodeName")
 
-            assert await until(node) == "n"
+            assert await answered(node) == "n"
             assert scheduler.cluster.nominated_node(large) == ""
 
     asyncio.run(run())

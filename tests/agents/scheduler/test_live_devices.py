@@ -12,8 +12,9 @@ from kvstack.agents.client.built_in import (
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
 )
-from tests.agents.scheduler.test_live import add_node, scheduling, until
+from tests.agents.scheduler.test_live import add_node, scheduling
 from tests.agents.support.cluster import TestCluster
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -56,7 +57,7 @@ def test_a_claim_is_allocated_and_reserved_before_its_pod_is_bound(tmp_path: Pat
             async def gated() -> bool:
                 return scheduler.queue.sizes()["gated"] == 1
 
-            await until(gated)  # its claim is not there yet
+            await answered(gated)  # its claim is not there yet
             await add_devices(cluster, "n1", "d0")
             await add_claim(cluster, "one")
 
@@ -64,7 +65,7 @@ def test_a_claim_is_allocated_and_reserved_before_its_pod_is_bound(tmp_path: Pat
                 pod = await cluster.admin.get(PODS, "web", "early")
                 return pod["spec"].get("nodeName") or ""
 
-            assert await until(bound) == "n1"
+            assert await answered(bound) == "n1"
             claim = await cluster.admin.get(RESOURCE_CLAIMS, "web", "one")
             pod = await cluster.admin.get(PODS, "web", "early")
             reference = {"resource": "pods", "name": "early", "uid": pod["metadata"]["uid"]}
@@ -83,7 +84,7 @@ def test_a_claim_is_allocated_and_reserved_before_its_pod_is_bound(tmp_path: Pat
                 return conditions[0].get("message", "")
 
             text = "0/3 nodes are available: 3 cannot allocate all claims."
-            assert (await until(message)).startswith(text)
+            assert (await answered(message)).startswith(text)
             assert not scheduler.cluster.devices.pending
             status = {"metadata": claim["metadata"], "spec": claim["spec"]}
             await cluster.admin.update(RESOURCE_CLAIMS, status, subresource="status")
@@ -92,7 +93,7 @@ def test_a_claim_is_allocated_and_reserved_before_its_pod_is_bound(tmp_path: Pat
                 found = await cluster.admin.get(PODS, "web", "late")
                 return found["spec"].get("nodeName") or ""
 
-            assert await until(placed) == "n1"
+            assert await answered(placed) == "n1"
             assert not cluster.log.of("error")
 
     asyncio.run(run())

@@ -27,24 +27,24 @@ def node(name: str, cpu: str = "4") -> Any:
     return {"metadata": {"name": name, "labels": labels}, "status": {"allocatable": amounts}}
 
 
-def pod(chance: random.Random, uid: str, priority: int = 0) -> PodInfo:
-    requests = {"cpu": f"{chance.randrange(900)}m"}
-    if chance.random() < 0.3:
+def pod(rng: random.Random, uid: str, priority: int = 0) -> PodInfo:
+    requests = {"cpu": f"{rng.randrange(900)}m"}
+    if rng.random() < 0.3:
         requests["example.com/gpu"] = "1"
     container: Any = {"name": "c", "resources": {"requests": requests}}
-    if chance.random() < 0.4:
-        container["ports"] = [{"hostPort": 80 + chance.randrange(3)}]
+    if rng.random() < 0.4:
+        container["ports"] = [{"hostPort": 80 + rng.randrange(3)}]
     spec: Any = {"containers": [container], "priority": priority}
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         term = {
-            "labelSelector": {"matchLabels": {"color": chance.choice(COLORS)}},
-            "topologyKey": chance.choice(("zone", "kubernetes.io/hostname")),
+            "labelSelector": {"matchLabels": {"color": rng.choice(COLORS)}},
+            "topologyKey": rng.choice(("zone", "kubernetes.io/hostname")),
         }
-        kind = chance.choice(("podAffinity", "podAntiAffinity"))
+        kind = rng.choice(("podAffinity", "podAntiAffinity"))
         spec["affinity"] = {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
     meta: Any = {"name": uid, "namespace": "d", "uid": uid, "labels": {}}
-    meta["labels"] = {"color": chance.choice(COLORS)}
-    if chance.random() < 0.2:
+    meta["labels"] = {"color": rng.choice(COLORS)}
+    if rng.random() < 0.2:
         meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     return PodInfo({"metadata": meta, "spec": spec})
 

@@ -9,6 +9,7 @@ from kvstack.agents.client.series_recorder import SeriesRecorder, cut
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run as in_virtual_time
 from tests.sim.stack.timing import SimClock
+from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 
 Object = dict[str, Any]
@@ -17,16 +18,6 @@ POD = {
     "kind": "Pod",
     "metadata": {"name": "p", "namespace": "web", "uid": "u", "resourceVersion": "7"},
 }
-
-
-class HandClock:
-    now = 1000.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def monotonic_s(self) -> float:
-        return self.now
 
 
 class ListApi:

@@ -71,7 +71,7 @@ class Several:
         self._stack.callback(_end, process)
         return process
 
-    def said(self, machine: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def run(self, machine: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
         return subprocess.run(
             self.network.command(machine, sys.executable, "-m", "kvstack", *arguments),
@@ -84,7 +84,7 @@ class Several:
 
     def join_command(self) -> list[str]:
         """Return what the first machine says has to be typed on another, without `kvstack`."""
-        found = self.said(FIRST, "token", "create", "--print-join-command")
+        found = self.run(FIRST, "token", "create", "--print-join-command")
         assert found.returncode == 0, found.stderr
         program, *rest = found.stdout.split()
         assert program == "kvstack"
@@ -152,7 +152,7 @@ class Several:
         self._failure = f"it was seen as {seen}"
         return seen
 
-    def asked(self, pod: str, url: str, seen: str) -> None:
+    def reaches(self, pod: str, url: str, seen: str) -> None:
         """Wait until a server is reached from a pod, which it sees at an address."""
         try:
             wait_for(lambda: self.ask(pod, url) == seen, f"{pod} reaches {url} as {seen}", READY_S)

@@ -21,6 +21,7 @@ from tests.agents.support.namespaces import has_namespaces
 from tests.support.csi.driver import Driver, registered
 from tests.support.csi.sidecars import sidecars
 from tests.support.servers import free_ports
+from tests.support.waiting import answered
 
 if TYPE_CHECKING:
     import subprocess
@@ -90,12 +91,15 @@ class User:
 
     async def sees(self, condition: Callable[[str], bool], *arguments: str) -> str:
         """Return what a command prints, once it is as expected."""
-        async with asyncio.timeout(90):
-            while True:
-                with contextlib.suppress(AssertionError):  # what is asked for is not there yet
-                    if condition(text := await self.does(*arguments)):
-                        return text
-                await asyncio.sleep(0.2)
+
+        async def printed() -> tuple[str] | None:
+            with contextlib.suppress(AssertionError):  # what is asked for is not there yet
+                if condition(text := await self.does(*arguments)):
+                    return (text,)
+            return None
+
+        (text,) = await answered(printed, within_s=90)
+        return text
 
 
 Story = Callable[[User, Driver], Awaitable[None]]
@@ -153,25 +157,25 @@ def test_a_stateful_set_outlives_the_cluster(short: Path) -> None:
         body = json.dumps({"maximumVolumeSize": "6Gi"})
         await user.does("patch", "csistoragecapacity", "shelf-a", "--type=merge", "-p", body)
         await user.does("rollout", "status", "statefulset/db", "--timeout=90s")
-        assert dict(driver.asked("NodeStageVolume")[0].secrets) == {"key": "opens"}
-        context = driver.asked("NodePublishVolume")[0].volume_context
+        assert dict(driver.requests("NodeStageVolume")[0].secrets) == {"key": "opens"}
+        context = driver.requests("NodePublishVolume")[0].volume_context
         assert context["csi.storage.k8s.io/pod.name"] == "db-0"
         assert await user.does("exec", "db-0", "--", "cat", "/data/starts") == "db-0\n"
 
     async def second(user: User, driver: Driver) -> None:
-        assert not driver.asked("NodeUnpublishVolume")  # nobody could ask
+        assert not driver.requests("NodeUnpublishVolume")  # nobody could ask
         starts = ("exec", "db-0", "--", "cat", "/data/starts")
         await user.sees(lambda text: text == "db-0\ndb-0\n", *starts)
         await user.does("delete", "pod", "db-1", "--timeout=90s")
         await user.does("rollout", "status", "statefulset/db", "--timeout=90s")
-        assert len(driver.asked("NodeUnpublishVolume")) == 1
+        assert len(driver.requests("NodeUnpublishVolume")) == 1
 
     driver = Driver(NAME, short / "shelf")
     tell(short, driver, first, signal.SIGKILL, outlives=True)
     assert len(mounts(short)) == 4
     tell(short, driver, second, signal.SIGTERM, outlives=True)
     # While it is there, the driver is asked; nothing is left that a removal could reach.
-    assert len(driver.asked("NodeUnpublishVolume")) == 3
+    assert len(driver.requests("NodeUnpublishVolume")) == 3
     assert not mounts(short)
     assert not list((short / "data").rglob("vol_data.json"))
     assert len(list((short / "shelf").rglob("starts"))) == 2
@@ -185,7 +189,7 @@ def test_a_node_has_no_more_volumes_than_its_driver_says(short: Path) -> None:
         events = ("get", "events", "-o", "jsonpath={.items[*].message}")
         await user.sees(lambda shown: text in shown, *events)
         await user.does("wait", "pod/db-0", "--for=condition=Ready", "--timeout=60s")
-        assert len(driver.asked("NodePublishVolume")) == 1
+        assert len(driver.requests("NodePublishVolume")) == 1
         nodes: Any = json.loads(await user.does("get", "csinodes", "-o", "json"))
         [entry] = nodes["items"][0]["spec"]["drivers"]
         assert entry["allocatable"] == {"count": 1}

@@ -17,7 +17,6 @@ from kvstack.agents.kubelet.configuration import whole
 from kvstack.agents.standalone import dns_access
 from kvstack.agents.standalone.agent_settings import agent_options
 from kvstack.agents.standalone.kube_dns import (
-    MANAGED_BY,
     MANAGER,
     Endpoint,
     cluster_ip,
@@ -27,6 +26,7 @@ from kvstack.agents.standalone.kube_dns import (
 )
 from kvstack.agents.standalone.local_dns import LocalDns, LocalDnsOptions
 from kvstack.agents.standalone.stack_settings import split_own, stack_options
+from kvstack.apimachinery.well_known import SLICE_MANAGED_BY_LABEL
 from kvstack.apiserver.server.certs.pki import Pki
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.component.flags.command_line import CommandLine, UsageError
@@ -51,7 +51,7 @@ ROLES = {
 
 
 def of_core_dns(*, ready: bool = True, manager: str = "endpointslice-controller") -> dict[str, Any]:
-    labels = {"kubernetes.io/service-name": "kube-dns", MANAGED_BY: manager}
+    labels = {"kubernetes.io/service-name": "kube-dns", SLICE_MANAGED_BY_LABEL: manager}
     return {
         "metadata": {"name": "kube-dns-x", "namespace": "kube-system", "labels": labels},
         "addressType": "IPv4",
@@ -183,7 +183,7 @@ def test_a_service_of_somebody_else_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "wanted"),
+    ("flags", "expected"),
     [
         ((), ("10.96.0.10",)),
         (("--without=dns",), ()),
@@ -193,7 +193,7 @@ def test_a_service_of_somebody_else_is_kept(tmp_path: Path) -> None:
         (("--dns-autopath=true",), ("10.96.0.10",)),
     ],
 )
-def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], expected: tuple[str, ...]) -> None:
     own, _ = split_own([f"--data-dir={tmp_path}", *flags])
     options = stack_options(own, CommandLine(TABLE))
     log = ListLog()
@@ -201,9 +201,9 @@ def test_whom_pods_ask(tmp_path: Path, flags: tuple[str, ...], wanted: tuple[str
     pki.ensure()
     found = agent_options(own, (), (ip_network("10.96.0.0/16"),))
     assert found.node is not None
-    assert tuple(found.node.cluster_dns) == wanted
+    assert tuple(found.node.cluster_dns) == expected
     shown = whole(found.node.configuration)  # /configz
-    assert tuple(shown["clusterDNS"]) == wanted
+    assert tuple(shown["clusterDNS"]) == expected
     assert shown["evictionHard"] == dict(found.node.evictions.hard)
     assert shown["podLogsDir"] == str(found.node.root / "logs")
     assert shown["authentication"]["x509"]["clientCAFile"] == found.node.client_ca
@@ -261,7 +261,7 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
             return done.stdout
 
-        async def found() -> Any:
+        async def own_slice() -> Any:
             def look() -> Any:
                 some = json.loads(kubectl("get", "endpointslices", "-n=kube-system", "-o=json"))
                 ours = [e for e in some["items"] if is_ours(e)]
@@ -269,7 +269,7 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
 
             return await eventually(look, every_s=0.3)
 
-        own = asyncio.run(found())
+        own = asyncio.run(own_slice())
         address, port = own["endpoints"][0]["addresses"][0], own["ports"][0]["port"]
         container = {
             "name": "c", "image": "host:latest", "command": ["/usr/bin/python3", "-c", _ASKS],
@@ -298,7 +298,7 @@ def test_a_pod_asks_for_a_name(tmp_path: Path) -> None:
 
 
 def is_ours(found: dict[str, Any]) -> bool:
-    return bool(found["metadata"]["labels"].get(MANAGED_BY) == MANAGER)
+    return bool(found["metadata"]["labels"].get(SLICE_MANAGED_BY_LABEL) == MANAGER)
 
 
 async def eventually_account(kubectl: Callable[..., str]) -> None:

@@ -10,6 +10,7 @@ from kvstack.agents.proxy.nftables import program
 from kvstack.component.net.hosts import has_ipv6
 from tests.agents.standalone.test_services import SCRIPT, Cluster, cluster, eventually
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.documented import words
 
 pytestmark = [
     pytest.mark.e2e,
@@ -60,7 +61,7 @@ def url(address: str) -> str:
     return f"http://[{address}]/" if ":" in address else f"http://{address}/"
 
 
-def asked(here: Cluster, *addresses: str) -> list[str]:
+def statuses(here: Cluster, *addresses: str) -> list[str]:
     return here.python("client", ASK, *map(url, addresses)).split()
 
 
@@ -72,9 +73,11 @@ def begin(here: Cluster) -> tuple[Any, Any]:
 
 
 def test_both_families(tmp_path: Path) -> None:
-    ranges = ("--cluster-cidr=10.7.0.0/16,fd00:7::/48",)
-    services = ("--service-cluster-ip-range=10.96.0.0/16,fd00:96::/112",)
-    with cluster(tmp_path, *ranges, *services, both=True) as here:
+    _, *flags = words(
+        "kvstack up --cluster-cidr=10.7.0.0/16,fd00:7::/48"
+        " --service-cluster-ip-range=10.96.0.0/16,fd00:96::/112"
+    )
+    with cluster(tmp_path, *flags, both=True) as here:
         node, web = begin(here)
         assert node["spec"]["podCIDRs"] == ["10.7.0.0/24", "fd00:7::/64"]
         own = [e["address"] for e in node["status"]["addresses"] if e["type"] == "InternalIP"]
@@ -90,7 +93,7 @@ def test_both_families(tmp_path: Path) -> None:
         both = serve(here, "both", "RequireDualStack")
         assert [":" in each for each in (*one, *six, *both)] == [False, True, False, True]
         every = [*one, *six, *both]
-        eventually(lambda: asked(here, *every) == ["200"] * 4)
+        eventually(lambda: statuses(here, *every) == ["200"] * 4)
         assert all(here.status(url(each)) == 200 for each in every)  # from the machine, too
         log = here.kubectl("logs", "web")
         client = get(here, "pod", "client")["status"]["podIPs"]
@@ -115,19 +118,20 @@ def test_both_families(tmp_path: Path) -> None:
             )
             here.kubectl("apply", "-f", str(here.home / "policy.json"))
             wanted = ["200"] * 2 if allowed else ["URLError"] * 2
-            eventually(lambda: asked(here, *both) == wanted)  # noqa: B023 - called at once
+            eventually(lambda: statuses(here, *both) == wanted)  # noqa: B023 - called at once
 
 
 def test_ipv6_alone(tmp_path: Path) -> None:
     """The range of pods is one that nobody else has."""
-    with cluster(tmp_path, "--service-cluster-ip-range=fd00:96::/112", both=True) as here:
+    _, *flags = words("kvstack up --service-cluster-ip-range=fd00:96::/112")
+    with cluster(tmp_path, *flags, both=True) as here:
         node, web = begin(here)
         (pods,) = node["spec"]["podCIDRs"]
         assert pods.startswith("fd")
         assert node["status"]["addresses"][0]["address"] == "fd00:ca::1"
         assert [":" in each["ip"] for each in web["status"]["podIPs"]] == [True]
         (ip,) = serve(here, "one", "PreferDualStack")
-        eventually(lambda: asked(here, ip) == ["200"])
+        eventually(lambda: statuses(here, ip) == ["200"])
         found = here.python("client", RESOLVE, "one").split()
         assert found == [ip, "one.default.svc.cluster.local"]
         environment = here.kubectl("exec", "client", "--", "env").split()

@@ -3,7 +3,6 @@
 import json
 import ssl
 import subprocess
-import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,6 +15,7 @@ import pytest
 from kvstack.agents.standalone import envtest
 from kvstack.component.certs.certificates import Pair, Profile, issue, new_authority, new_key
 from tests.support.servers import free_ports
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -100,16 +100,16 @@ class Plane:
 
     def until(self, path: str, is_so: Any) -> Any:
         """Ask until an answer is as wanted; envtest waits in the same way."""
-        limit_s = time.monotonic() + READY_S
-        while True:
+
+        def read() -> Any:
             try:
                 found = self.ask(path)
             except OSError:
-                found = None
-            if found is not None and is_so(found):
-                return found
-            assert time.monotonic() < limit_s, (self.directory / "api.log").read_text()[-4000:]
-            time.sleep(0.05)
+                return None
+            return found if is_so(found) else None
+
+        log = self.directory / "api.log"
+        return wait_for(read, lambda: log.read_text()[-4000:], READY_S)
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import kopf
 import kopf.testing
 
 from tests.agents.standalone.test_pytest_plugin import call
+from tests.support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.slow,
@@ -99,10 +99,10 @@ def kopf_ends() -> Iterator[None]:
 
 
 def until(cluster: BackgroundCluster, path: str, is_so: Callable[[Any], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so(found := call(cluster, "GET", path)):
-        assert time.monotonic() < deadline, json.dumps(found)
-        time.sleep(0.02)
+    def read() -> Any:
+        return call(cluster, "GET", path)
+
+    wait_for(lambda: is_so(read()), lambda: json.dumps(read()), WAIT_S)
 
 
 def greeting(name: str, to: str) -> Any:
@@ -133,7 +133,7 @@ def test_handlers_and_admission(kvstack_fork: BackgroundCluster, name: str, tmp_
         with pytest.raises(OSError, match="400"):
             call(kvstack_fork, "POST", GREETINGS, greeting(name, "nobody"))
         call(kvstack_fork, "POST", GREETINGS, greeting(name, "all"))
-        until(kvstack_fork, f"{GREETINGS}/{name}", lambda found: said(found) == "hello all")
+        until(kvstack_fork, f"{GREETINGS}/{name}", lambda found: greeting_of(found) == "hello all")
     assert runner.exit_code == 0, runner.output
 
 
@@ -141,6 +141,6 @@ def is_set_up(configuration: Any) -> bool:
     return bool(configuration.get("webhooks"))
 
 
-def said(found: Any) -> str | None:
+def greeting_of(found: Any) -> str | None:
     value: str | None = found.get("status", {}).get("said")
     return value

@@ -67,8 +67,10 @@ def node(name: str, **labels: str) -> Object:
     return {"metadata": {"name": name, "labels": {"kubernetes.io/hostname": f"{name}.h", **labels}}}
 
 
-def volume(place: Path, phase: str, policy: str = "Delete", *, is_deleted: bool = False) -> Object:
-    made = volume_of(claim(), storage_class(is_default=True), node("me"), place / NAME)
+def volume(
+    directory: Path, phase: str, policy: str = "Delete", *, is_deleted: bool = False
+) -> Object:
+    made = volume_of(claim(), storage_class(is_default=True), node("me"), directory / NAME)
     made["metadata"] |= {"uid": "u", "resourceVersion": "1"}
     made["spec"]["persistentVolumeReclaimPolicy"] = policy
     if is_deleted:

@@ -35,7 +35,8 @@ def mounted(directory: Path, kind: str, *, has_quotas: bool) -> Iterator[Path]:
     command = ["mount", "-t", kind, "-o", options, str(image), str(point)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
-        pytest.skip(f"no {kind} can be mounted from a file: {done.stderr.strip()}")
+        what = f"{kind} with quotas" if has_quotas else kind
+        pytest.skip(f"no {what} can be mounted from a file: {done.stderr.strip()}")
     try:
         yield point
     finally:

@@ -87,6 +87,19 @@ class Cluster:
     def inside(self) -> list[str]:
         return _netns(self.network)
 
+    def type(self, text: str) -> str:
+        """Run a command of the documentation in a shell of the machine; return what it says."""
+        done = subprocess.run(
+            [*self.inside(), "bash", "-c", text],
+            env={**self._env, "PATH": f"{clients('1.37')}:{self._env['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=READY_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     def run(self, name: str, *command: str) -> None:
         self.kubectl("run", name, "--image=host", "--port=8000", "--command", "--", *command)
         self.kubectl("wait", f"pod/{name}", "--for=condition=Ready", "--timeout=60s")
@@ -232,12 +245,13 @@ def has_kube_services(network: Routed) -> bool:
 
 def test_a_deployment_is_reached_by_name(tmp_path: Path) -> None:
     with cluster(tmp_path) as here:
-        serve = ("--", "python3", "-m", "http.server", "8000")
-        here.kubectl("create", "deployment", "web", "--image=host", "--port=8000", *serve)
+        here.type("kubectl create deployment web --image=host -- python3 -m http.server 8000")
         here.kubectl("wait", "deployment/web", "--for=condition=Available", "--timeout=60s")
-        here.kubectl("expose", "deployment", "web", "--port=80", "--target-port=8000")
+        here.type("kubectl expose deployment web --port=80 --target-port=8000")
         here.run("client", "sleep", "1000")
         eventually(lambda: here.status(f"http://{here.of_service('.spec.clusterIP')}/") == 200)
+        page = here.type("curl http://$(kubectl get service web -o jsonpath={.spec.clusterIP})/")
+        assert "Directory listing" in page
         for name in ("web", "web.default", "web.default.svc.cluster.local"):
             assert here.python("client", GET, f"http://{name}/") == "200"
         api = "https://kubernetes.default.svc"

@@ -13,6 +13,7 @@ from tests.agents.standalone.several import ASK, FIRST, SECOND, Several, several
 from tests.agents.standalone.test_services import SCRIPT
 from tests.agents.standalone.test_stack import READY_S, STOP_S
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.documented import words
 from tests.support.waiting import wait_for
 
 pytestmark = [
@@ -21,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(not has_namespaces(), reason="containers need root and namespaces"),
     pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-"),
 ]
-REACHED = "--bind-address=0.0.0.0"
+_, REACHED = words("kvstack up --bind-address=0.0.0.0")
 
 
 @pytest.mark.parametrize(  # the first with IPv6 beside it below
@@ -39,29 +40,29 @@ def test_pods_of_two_machines(tmp_path: Path, *, is_routed: bool) -> None:
         _check_routes(here, is_routed=is_routed)
         first, second = here.serve("web", here.own_node()), here.serve("other", SECOND)
 
-        here.asked("web", f"http://{second}:8000/", first)  # from its own address
-        here.asked("other", f"http://{first}:8000/long", second)  # packets of all sizes pass
+        here.reaches("web", f"http://{second}:8000/", first)  # from its own address
+        here.reaches("other", f"http://{first}:8000/long", second)  # packets of all sizes pass
         here.kubectl("expose", "pod", "web", "--port=80", "--target-port=8000")
         here.kubectl("expose", "pod", "other", "--port=80", "--target-port=8000")
-        here.asked("other", "http://web/", second)
-        here.asked("web", "http://other.default.svc.cluster.local/", first)
+        here.reaches("other", "http://web/", second)
+        here.reaches("web", "http://other.default.svc.cluster.local/", first)
         api = ("python3", "-c", SCRIPT, "https://kubernetes.default.svc/apis/apps/v1")
         assert here.kubectl("exec", "other", "--", *api) == "200"
 
         joined.send_signal(signal.SIGKILL)
         joined.wait(STOP_S)
-        here.asked("web", f"http://{second}:8000/", first)  # pods go on
+        here.reaches("web", f"http://{second}:8000/", first)  # pods go on
         joined = here.join(command[:2])  # the machine is known: no token is needed
-        here.asked("other", "http://web/", second)
+        here.reaches("other", "http://web/", second)
         _check_routes(here, is_routed=is_routed)
 
         here.kubectl(
-            *("drain", SECOND, "--ignore-daemonsets", "--delete-emptydir-data"),
+            *words("kubectl drain two --ignore-daemonsets --delete-emptydir-data"),
             *("--force", "--grace-period=1", "--timeout=60s"),
         )
         stop(joined)
         assert here.routes(SECOND) == ""
-        here.kubectl("delete", "node", SECOND)
+        here.kubectl(*words("kubectl delete node two"))
         wait_for(lambda: here.routes(FIRST) == "", "the route to a node that is gone goes", READY_S)
         stop(up)
         for machine in (FIRST, SECOND):
@@ -89,8 +90,8 @@ def test_routes_that_others_create(tmp_path: Path) -> None:
         for machine, pods, other in ways:
             via = here.network.address(other)
             here.network.output(machine, "ip", "route", "add", pods, "via", via)
-        here.asked("web", f"http://{second}:8000/", first)
-        here.asked("other", f"http://{first}:8000/long", second)
+        here.reaches("web", f"http://{second}:8000/", first)
+        here.reaches("other", f"http://{first}:8000/long", second)
         hosts = here.kubectl("exec", "web", "--", "cat", "/etc/hosts").splitlines()
         assert hosts[:2] == ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost"]
         assert hosts[-1] == f"{first}\tweb"
@@ -134,15 +135,15 @@ def test_pods_of_two_machines_by_ipv6(
 
         for client, server in (("web", "other"), ("other", "web")):
             for seen, address in zip(own[client], own[server], strict=True):
-                here.asked(client, f"http://{in_url(address)}:8000/", seen)
-                here.asked(client, f"http://{in_url(address)}:8000/long", seen)
+                here.reaches(client, f"http://{in_url(address)}:8000/", seen)
+                here.reaches(client, f"http://{in_url(address)}:8000/long", seen)
             here.kubectl(
                 *("expose", "pod", server, "--port=80", "--target-port=8000"),
                 '--overrides={"spec": {"ipFamilyPolicy": "PreferDualStack"}}',
             )
             ips = here.kubectl("get", "service", server, "-o", "jsonpath={.spec.clusterIPs[*]}")
             for seen, address in zip(own[client], ips.split(), strict=True):
-                here.asked(client, f"http://{in_url(address)}/", seen)
+                here.reaches(client, f"http://{in_url(address)}/", seen)
             assert here.ask(client, f"http://{server}/") in own[client]
         api = ("python3", "-c", SCRIPT, "https://kubernetes.default.svc/apis/apps/v1")
         assert here.kubectl("exec", "other", "--", *api) == "200"
@@ -185,14 +186,20 @@ def _has(here: Several, machine: str, way: str) -> bool:
 def test_who_may_join(tmp_path: Path) -> None:
     with several(tmp_path) as here:
         up = here.start(REACHED)
-        kind, place, _, token, _, pin = here.join_command()
-        listed = here.said(FIRST, "token", "list").stdout
+        printed = here.join_command()
+        kind, place, _, token, _, pin = printed
+        documented = (
+            "kvstack join 192.0.2.10:6443 --token TOKEN --discovery-token-ca-cert-hash sha256:HASH"
+        )
+        own_values = {"192.0.2.10:6443": place, "TOKEN": token, "sha256:HASH": pin}
+        assert tuple(printed) == words(documented, own_values)
+        listed = here.run(FIRST, "token", "list").stdout
         assert token in listed
         assert "authentication,signing" in listed
 
         def refused(*flags: str) -> str:
             flags = (f"--root-dir={tmp_path / 'node'}", "--discovery-timeout=2s", *flags)
-            found = here.said(SECOND, kind, place, f"--node-name={SECOND}", *flags)
+            found = here.run(SECOND, kind, place, f"--node-name={SECOND}", *flags)
             assert found.returncode == 1
             assert not (tmp_path / "node" / "kubelet.conf").exists()
             return found.stderr
@@ -206,13 +213,13 @@ def test_who_may_join(tmp_path: Path) -> None:
         assert "signed with another secret" in unknown
         assert "0" * 16 not in unknown
 
-        short = here.said(FIRST, "token", "create", "--ttl=1s").stdout.strip()
-        wait_for(lambda: short not in here.said(FIRST, "token", "list").stdout, "it ends", READY_S)
+        short = here.run(FIRST, "token", "create", "--ttl=1s").stdout.strip()
+        wait_for(lambda: short not in here.run(FIRST, "token", "list").stdout, "it ends", READY_S)
         assert "it is unknown or has ended" in refused(f"--token={short}", own)
-        deleted = here.said(FIRST, "token", "delete", token)
+        deleted = here.run(FIRST, "token", "delete", token)
         assert deleted.stdout == f'bootstrap token "{token[:6]}" deleted\n'
         assert "it is unknown or has ended" in refused(f"--token={token}", own)
-        assert here.said(FIRST, "token", "delete", token).returncode == 1
+        assert here.run(FIRST, "token", "delete", token).returncode == 1
         assert SECOND not in here.kubectl("get", "nodes", "-o", "name")
         stop(up)
 
@@ -231,8 +238,8 @@ def test_a_cluster_on_loopback_says_how_it_is_reached_and_believes_no_hostile_no
         fields = "--field-selector=involvedObject.name=hostile,reason=FailedToCreateRoute"
         wait_for(lambda: here.kubectl("get", "events", "-A", fields, "-o", "name"), "it is told")
         assert here.routes(FIRST) == ""
-        found = here.said(FIRST, "token", "create", "--print-join-command")
+        found = here.run(FIRST, "token", "create", "--print-join-command")
         assert found.returncode == 1
         assert "--bind-address=0.0.0.0" in found.stderr
-        assert here.said(FIRST, "token", "list").stdout == ""
+        assert here.run(FIRST, "token", "list").stdout == ""
         stop(up)

@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from ipaddress import IPv4Network
@@ -34,6 +33,7 @@ from tests.agents.support.namespaces import has_namespaces
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.support.network.service_rules import service_rules
 from tests.support.servers import free_ports
+from tests.support.waiting import wait_for
 
 READY_S = 60.0
 READY = ("wait", "pod/web", "--for=condition=Ready", "--timeout=60s")
@@ -347,10 +347,7 @@ def test_pods_of_a_cluster_that_was_killed(tmp_path: Path) -> None:
         assert _processes_with(str(tmp_path), "sh")
         process.kill()
         process.wait()
-    deadline = time.monotonic() + STOP_S
-    while _processes_with(str(tmp_path), "sh"):
-        assert time.monotonic() < deadline, "a process of a container was left behind"
-        time.sleep(0.05)
+    wait_for(lambda: not _processes_with(str(tmp_path), "sh"), "no container is left", STOP_S)
     with up(directory, *flags) as process:
         lines_of(process)
         restarts = "jsonpath={.status.containerStatuses[0].restartCount}"

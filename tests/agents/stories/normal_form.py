@@ -149,25 +149,25 @@ def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True)
 
 
-def differences(wanted: Any, found: Any, at: str = "") -> list[str]:
+def differences(expected: Any, found: Any, at: str = "") -> list[str]:
     """Return where two values differ."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
+    if isinstance(expected, dict) and isinstance(found, dict):
         return [
             line
-            for key in sorted(wanted.keys() | found.keys())
+            for key in sorted(expected.keys() | found.keys())
             for line in differences(
-                wanted.get(key, "absent"), found.get(key, "absent"), f"{at}/{key}"
+                expected.get(key, "absent"), found.get(key, "absent"), f"{at}/{key}"
             )
         ]
-    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+    if isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
         return [
             line
-            for number, (left, right) in enumerate(zip(wanted, found, strict=True))
+            for number, (left, right) in enumerate(zip(expected, found, strict=True))
             for line in differences(left, right, f"{at}/{number}")
         ]
-    if wanted == found:
+    if expected == found:
         return []
-    return [f"{at}: wanted {_short(wanted)}, found {_short(found)}"]
+    return [f"{at}: wanted {_short(expected)}, found {_short(found)}"]
 
 
 def _short(value: Any) -> str:
@@ -175,14 +175,14 @@ def _short(value: Any) -> str:
     return text if len(text) < 200 else f"{text[:200]}…"
 
 
-def compare_objects(wanted: list[Object], found: list[Object], skipped: set[str]) -> list[str]:
+def compare_objects(expected: list[Object], found: list[Object], skipped: set[str]) -> list[str]:
     """Return how two sets of objects differ; equal names are a multiset.
 
     skipped: places that differ between two recordings, as `Kind name/path`.
     """
     lines: list[str] = []
     left, right = defaultdict(list), defaultdict(list)
-    for each in wanted:
+    for each in expected:
         left[_name(each)].append(each)
     for each in found:
         right[_name(each)].append(each)

@@ -344,10 +344,10 @@ class Telling:
             lines += await self._different_events(stage)
         return lines
 
-    async def _found_elsewhere(self, wanted: list[Object]) -> list[Object]:
+    async def _found_elsewhere(self, expected: list[Object]) -> list[Object]:
         """Return the objects of other namespaces that a stage shows."""
         found = []
-        for each in wanted:
+        for each in expected:
             meta = each["metadata"]
             if meta.get("namespace", self._story["namespace"]) == self._story["namespace"]:
                 continue

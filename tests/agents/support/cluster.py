@@ -24,7 +24,7 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.api import Options as ApiOptions
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.object_store import Object, ObjectStore
+from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.controllers.options import SIGNERS, SignerOptions
 from kvstack.agents.controllers.options import Options as ControllerOptions
@@ -35,6 +35,7 @@ from kvstack.agents.reconcile.runner import Environment
 from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
 from kvstack.agents.standalone.local_agents import add_positions
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.settings.options import (
@@ -56,7 +57,7 @@ _ACCOUNT_GROUPS = ("system:serviceaccounts", "system:serviceaccounts:kube-system
 _AUTHENTICATED = "system:authenticated"
 
 
-def held(store: ObjectStore, key: str) -> Object:
+def stored_object(store: ObjectStore, key: str) -> Object:
     """Return an object that is in a store."""
     obj = store.get(key)
     assert obj is not None, f"{key} is not there"

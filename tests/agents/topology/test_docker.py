@@ -11,7 +11,6 @@ import random
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +22,9 @@ from kvstore.transport import native
 from tests.agents.topology.images import base_images
 from tests.agents.topology.trouble import faults_after, one_of_each
 from tests.support.compose import COMPOSE, ROOT, read_compose, restarts
+from tests.support.documented import words
 from tests.support.network.ports import free_ports
+from tests.support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.e2e,
@@ -83,10 +84,14 @@ class Containers:
 
     def up(self) -> Cluster:
         """Build and start everything; return how it is reached, as the head of the file says."""
-        self.compose("up", "--build", "--detach", "--wait")
+        _, *up = words("docker compose up --build --detach --wait")
+        self.compose(*up)
         certificates = self._directory / "certs"
-        self.compose("cp", "certs:/certs/.", str(certificates))
-        return load(certificates / "kubernetes" / "admin.conf")
+        _, *copy = words("docker compose cp certs:/certs/. ./certs", {"./certs": str(certificates)})
+        self.compose(*copy)
+        command = "kubectl --kubeconfig certs/kubernetes/admin.conf get nodes"
+        _, file, *_ = words(command, {"certs/kubernetes": str(certificates / "kubernetes")})
+        return load(Path(file))
 
     def down(self) -> None:
         (self._directory / "containers.log").write_text(self.compose("logs", check=False))
@@ -109,10 +114,12 @@ class Containers:
         """Kill the process of a container, which the engine starts again."""
         before = self.state(name)
         os.kill(before["Pid"], signal.SIGKILL)
-        deadline = time.monotonic() + AGAIN_S
-        while (after := self.state(name))["Pid"] == before["Pid"] or not after["Running"]:
-            assert time.monotonic() < deadline, f"{name} was not started again: {after}"
-            time.sleep(0.1)
+
+        def is_back() -> bool:
+            after = self.state(name)
+            return bool(after["Running"]) and after["Pid"] != before["Pid"]
+
+        wait_for(is_back, f"{name} is started again", AGAIN_S)
 
     def state(self, name: str) -> dict[str, Any]:
         container = self.compose("ps", "--all", "--quiet", name).strip()

@@ -7,7 +7,6 @@ is killed leaves its containers running, and finds them again.
 import os
 import random
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.agents.topology.trouble import (
 )
 from tests.agents.topology.workload import Churn, Programs
 from tests.support.compose import COMPOSE, Service, Topology
+from tests.support.waiting import is_met
 
 pytestmark = [
     pytest.mark.e2e,
@@ -101,7 +101,7 @@ def versions(mark: str) -> Counter[str]:
     return Counter(marked(mark).values())
 
 
-def shown(mark: str) -> list[str]:
+def descriptions(mark: str) -> list[str]:
     """Return what is known of the processes that have the mark."""
     lines = []
     for pid, version in marked(mark).items():
@@ -136,12 +136,7 @@ def mounts(directory: Path) -> list[str]:
 
 def wait_until(is_so: Callable[[], bool]) -> bool:
     """Wait until something is so; return whether it became so in time."""
-    deadline = time.monotonic() + SETTLE_S
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.2)
-    return True
+    return is_met(is_so, SETTLE_S, every_s=0.2)
 
 
 def play(
@@ -160,7 +155,11 @@ def play(
     def look(churn: Churn) -> None:
         wanted = churn.versions()
         assert wanted
-        assert wait_until(lambda: versions(mark) == wanted), (versions(mark), wanted, shown(mark))
+        assert wait_until(lambda: versions(mark) == wanted), (
+            versions(mark),
+            wanted,
+            descriptions(mark),
+        )
 
     try:
         with Topology(
@@ -192,7 +191,7 @@ def test_no_process_of_a_container_is_left(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_kubelets_and_all_else_are_killed_for_minutes(seed: int, tmp_path: Path) -> None:
-    def kubelets_more_often(names: list[str], chance: random.Random) -> list[str]:
-        return chance.choices([*names, *NODES * 3], k=60)
+    def kubelets_more_often(names: list[str], rng: random.Random) -> list[str]:
+        return rng.choices([*names, *NODES * 3], k=60)
 
     play(tmp_path, seed, kubelets_more_often)

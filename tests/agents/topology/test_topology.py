@@ -31,9 +31,9 @@ def play(
 ) -> None:
     with Topology(COMPOSE, directory, extra=LEASES, aliases=ALIASES) as topology:
         topology.up()
-        chance = random.Random(seed)
-        kills = choose(lasting(topology), chance)
-        faults = faults_after(admin(topology), topology.kill, kills, chance)
+        rng = random.Random(seed)
+        kills = choose(lasting(topology), rng)
+        faults = faults_after(admin(topology), topology.kill, kills, rng)
         assert not faults, "\n".join(faults)
         # Leaders that lost their lease ended by themselves.
         assert topology.restarts >= len(kills)
@@ -46,4 +46,4 @@ def test_any_process_may_be_killed(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(3))
 def test_processes_are_killed_for_minutes(seed: int, tmp_path: Path) -> None:
-    play(tmp_path, seed, lambda names, chance: chance.choices(names, k=60))
+    play(tmp_path, seed, lambda names, rng: rng.choices(names, k=60))

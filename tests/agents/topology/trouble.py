@@ -12,6 +12,7 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import Cluster, connect, load
 from tests.agents.topology.workload import Churn, Programs
 from tests.support.compose import Topology, restarts
+from tests.support.waiting import answered
 
 SETTLE_S: Final = 180.0
 ALIASES: Final = {"api": "lb"}  # both API servers have this name
@@ -32,7 +33,7 @@ def faults_after(
     cluster: Cluster,
     kill: Callable[[str], object],
     names: list[str],
-    chance: random.Random,
+    rng: random.Random,
     *,
     programs: Programs | None = None,
     restore: Callable[[], object] = lambda: None,
@@ -46,7 +47,7 @@ def faults_after(
 
     async def body() -> list[str]:
         api = Api(connect(cluster), Options(timeout_s=5.0))
-        churn = Churn(api, chance, programs)
+        churn = Churn(api, rng, programs)
         try:
             await _trouble(kill, names, churn)
             await asyncio.to_thread(restore)
@@ -61,13 +62,13 @@ def faults_after(
     return asyncio.run(body())
 
 
-def one_of_each(names: list[str], chance: random.Random) -> list[str]:
+def one_of_each(names: list[str], rng: random.Random) -> list[str]:
     """Choose one service of each kind, in any order."""
     kinds = {name.rstrip("0123456789") for name in names}
     chosen = [
-        chance.choice([name for name in names if name.startswith(kind)]) for kind in sorted(kinds)
+        rng.choice([name for name in names if name.startswith(kind)]) for kind in sorted(kinds)
     ]
-    return chance.sample(chosen, len(chosen))
+    return rng.sample(chosen, len(chosen))
 
 
 def lasting(topology: Topology) -> list[str]:
@@ -91,10 +92,11 @@ async def _trouble(kill: Callable[[str], object], names: list[str], churn: Churn
 
 
 async def _settled(churn: Churn) -> list[str]:
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + SETTLE_S
-    while faults := await churn.faults():
-        if loop.time() > deadline:
-            return faults
-        await asyncio.sleep(0.2)
+    async def is_settled() -> bool:
+        return not await churn.faults()
+
+    try:
+        await answered(is_settled, within_s=SETTLE_S, every_s=0.2)
+    except AssertionError:
+        return await churn.faults()
     return []

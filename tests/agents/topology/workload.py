@@ -46,11 +46,11 @@ class Programs(NamedTuple):
 class Churn:
     """Writes manifests. What is rolled out is a version: a variable of the containers."""
 
-    def __init__(self, api: Api, chance: random.Random, programs: Programs | None = None) -> None:
+    def __init__(self, api: Api, rng: random.Random, programs: Programs | None = None) -> None:
         self._api = api
-        self._chance = chance
+        self._rng = rng
         self._programs = programs or Programs()
-        self._wanted: dict[tuple[ResourceType, str], Object] = {}
+        self._manifests: dict[tuple[ResourceType, str], Object] = {}
         self._jobs = 0
         self.writes = 0
 
@@ -63,17 +63,17 @@ class Churn:
 
     async def step(self) -> None:
         """Change something."""
-        kind = self._chance.choice(("scale", "roll", "roll", "set", "job"))
+        kind = self._rng.choice(("scale", "roll", "roll", "set", "job"))
         if kind == "job":
             await self._new_job()
             return
-        replicas = self._chance.randint(0, REPLICAS_MAX)
-        version = self._chance.randint(1, 9)
+        replicas = self._rng.randint(0, REPLICAS_MAX)
+        version = self._rng.randint(1, 9)
         if kind == "set":
             await self._apply(SETS, "db", self._stateful_set(1 + replicas % 3, version))
             return
-        name = f"web-{self._chance.randrange(DEPLOYMENT_COUNT)}"
-        spec = self._wanted[DEPLOYMENTS, name]["spec"]
+        name = f"web-{self._rng.randrange(DEPLOYMENT_COUNT)}"
+        spec = self._manifests[DEPLOYMENTS, name]["spec"]
         if kind == "scale":
             version = _version(spec["template"])
         else:
@@ -82,8 +82,8 @@ class Churn:
 
     async def end(self) -> None:
         """Delete everything."""
-        for resource, name in list(self._wanted):
-            del self._wanted[resource, name]
+        for resource, name in list(self._manifests):
+            del self._manifests[resource, name]
             await self._delete(resource, name)
 
     async def _new_job(self) -> None:
@@ -91,7 +91,7 @@ class Churn:
         self._jobs += 1
         await self._apply(JOBS, f"job-{self._jobs}", self._job())
         old = f"job-{self._jobs - 2}"
-        if self._wanted.pop((JOBS, old), None) is not None:
+        if self._manifests.pop((JOBS, old), None) is not None:
             await self._delete(JOBS, old)
 
     async def _delete(self, resource: ResourceType, name: str) -> None:
@@ -106,7 +106,7 @@ class Churn:
             "metadata": {"name": name, "namespace": NAMESPACE},
             "spec": spec,
         }
-        self._wanted[resource, name] = manifest
+        self._manifests[resource, name] = manifest
         await self._until_done(
             lambda: self._api.patch(
                 resource,
@@ -178,7 +178,7 @@ class Churn:
     def versions(self) -> Counter[str]:
         """Return how many pods are to run on, by version."""
         found: Counter[str] = Counter()
-        for (resource, _), manifest in self._wanted.items():
+        for (resource, _), manifest in self._manifests.items():
             if resource is not JOBS:
                 spec = manifest["spec"]
                 found[str(_version(spec["template"]))] += spec["replicas"]
@@ -192,7 +192,7 @@ class Churn:
             nodes = {each["metadata"]["name"] for each in await self._api.list_all(NODES)}
             found = [
                 fault
-                for (resource, name), manifest in self._wanted.items()
+                for (resource, name), manifest in self._manifests.items()
                 for fault in _faults_of(
                     await self._api.get(resource, NAMESPACE, name), manifest, pods, sets
                 )

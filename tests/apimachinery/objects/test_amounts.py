@@ -21,7 +21,7 @@ def test_nothing_and_no_quantity() -> None:
 
 
 @pytest.mark.parametrize(
-    ("at_once", "first", "wanted"),
+    ("at_once", "first", "expected"),
     [
         (("1", "2"), (), "3"),
         (("1",), (("5", False),), "5"),
@@ -32,10 +32,10 @@ def test_nothing_and_no_quantity() -> None:
     ],
 )
 def test_what_is_needed_together(
-    at_once: tuple[str, ...], first: tuple[tuple[str, bool], ...], wanted: str
+    at_once: tuple[str, ...], first: tuple[tuple[str, bool], ...], expected: str
 ) -> None:
     found = needed_together(
         (parsed({"cpu": each}) for each in at_once),
         ((parsed({"cpu": each}), stays) for each, stays in first),
     )
-    assert found == parsed({"cpu": wanted})
+    assert found == parsed({"cpu": expected})

@@ -26,13 +26,13 @@ def nested(make: Callable[[Any], Any]) -> Any:
 DEEPEST = [nested(lambda value: {"x": value}), nested(lambda value: [value])]
 
 
-def below(frames: int, act: Callable[[], object]) -> object:
-    return act() if frames == 0 else below(frames - 1, act)
+def below(frames: int, operation: Callable[[], object]) -> object:
+    return operation() if frames == 0 else below(frames - 1, operation)
 
 
 @pytest.mark.parametrize("value", DEEPEST, ids=["objects", "lists"])
 @pytest.mark.parametrize(
-    "act",
+    "operation",
     [
         lambda value: yaml_text.parse(json_text.write(value)),
         lambda value: yaml_text.parse(yaml_text.write(value)),
@@ -51,5 +51,5 @@ def below(frames: int, act: Callable[[], object]) -> object:
         "strategic", "plain", "value",
     ],
 )  # fmt: skip
-def test_the_deepest_values(act: Callable[[Any], object], value: Any) -> None:
-    below(FRAMES_BELOW, lambda: act(value))
+def test_the_deepest_values(operation: Callable[[Any], object], value: Any) -> None:
+    below(FRAMES_BELOW, lambda: operation(value))

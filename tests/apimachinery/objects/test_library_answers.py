@@ -185,13 +185,13 @@ def test_the_answers_are_the_same(function: str) -> None:
     different = [
         (arguments, given, recorded)
         for arguments, recorded in RECORDED[function]
-        if not same(given := asked(question, arguments), recorded)
+        if not same(given := answer_of(question, arguments), recorded)
     ]
     assert different == []
     assert len(RECORDED[function]) > 10
 
 
-def asked(question: Question, arguments: list[str]) -> Answer:
+def answer_of(question: Question, arguments: list[str]) -> Answer:
     try:
         return question(*arguments)
     except (ValueError, ApiError) as error:

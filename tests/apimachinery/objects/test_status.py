@@ -129,15 +129,21 @@ def test_the_answer_to_a_delete() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "is_not_found", "is_conflict"),
+    ("error", "answers"),
     [
-        (status.not_found(PODS, "web"), True, False),
-        (status.failure(404, "", "the server could not find the requested resource"), True, False),
-        (status.conflict(PODS, "web", "the object has been modified"), False, True),
-        (status.already_exists(PODS, "web"), False, True),
-        (status.failure(410, "Gone", "too old"), False, False),
-        (status.failure(422, "Invalid", "not found"), False, False),
+        (status.not_found(PODS, "web"), {"is_not_found"}),
+        (
+            status.failure(404, "", "the server could not find the requested resource"),
+            {"is_not_found"},
+        ),
+        (status.conflict(PODS, "web", "the object has been modified"), {"is_conflict"}),
+        (status.already_exists(PODS, "web"), {"is_conflict"}),
+        (status.forbidden(PODS, "web", "no"), {"is_forbidden"}),
+        (status.failure(410, "Gone", "too old"), {"is_gone"}),
+        (status.expired("too old"), {"is_gone"}),
+        (status.failure(422, "Invalid", "not found"), set()),
     ],
 )
-def test_asks_what_a_refusal_is(error: ApiError, *, is_not_found: bool, is_conflict: bool) -> None:
-    assert (error.is_not_found, error.is_conflict) == (is_not_found, is_conflict)
+def test_asks_what_a_refusal_is(error: ApiError, answers: set[str]) -> None:
+    questions = ("is_not_found", "is_conflict", "is_forbidden", "is_gone")
+    assert {name for name in questions if getattr(error, name)} == answers

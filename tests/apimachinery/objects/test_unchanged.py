@@ -12,7 +12,7 @@ from kvstack.apiserver.kinds.strategy import Conversion
 
 
 @pytest.fixture
-def found() -> list[str]:
+def changes() -> list[str]:
     """What the check has found; emptied, since finding it is the test."""
     unchanged.found.clear()
     return unchanged.found
@@ -22,7 +22,7 @@ def test_it_runs_in_all_tests() -> None:
     assert unchanged.IS_CHECKED
 
 
-def test_a_change_deep_inside_is_found(found: list[str]) -> None:
+def test_a_change_deep_inside_is_found(changes: list[str]) -> None:
     value = {"metadata": {"annotations": {"a": "b"}}, "spec": [{"x": 1}]}
     check = unchanged.watched(value, "the object")
     check()
@@ -30,11 +30,11 @@ def test_a_change_deep_inside_is_found(found: list[str]) -> None:
     copied_on_top["metadata"].pop("annotations")  # type: ignore[attr-defined]
     with pytest.raises(unchanged.ChangedError, match="the object was changed: …"):
         check()
-    assert len(found) == 1
-    found.clear()
+    assert len(changes) == 1
+    changes.clear()
 
 
-def test_a_function_that_changes_its_argument_is_named(found: list[str]) -> None:
+def test_a_function_that_changes_its_argument_is_named(changes: list[str]) -> None:
     def breaks(obj: dict[str, Any]) -> dict[str, Any]:
         obj["spec"]["x"] = 2
         return obj
@@ -43,17 +43,17 @@ def test_a_function_that_changes_its_argument_is_named(found: list[str]) -> None
     assert conversion.to_served({"spec": {}}) == {"spec": {}, "more": 1}
     with pytest.raises(unchanged.ChangedError, match=r"argument 0 of .*breaks was changed"):
         conversion.to_stored({"spec": {"x": 1}})
-    found.clear()
+    changes.clear()
 
 
-def test_values_that_orjson_cannot_write_are_compared_too(found: list[str]) -> None:
+def test_values_that_orjson_cannot_write_are_compared_too(changes: list[str]) -> None:
     value = {"n": 2**70, "inner": []}
     check = unchanged.watched(value, "it")
     check()
     value["inner"] = [1]
     with pytest.raises(unchanged.ChangedError):
         check()
-    found.clear()
+    changes.clear()
 
 
 def test_without_the_variable_nothing_is_wrapped() -> None:

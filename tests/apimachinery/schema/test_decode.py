@@ -126,7 +126,7 @@ REPLICAS = "struct field DeploymentSpec.spec.replicas of type int32"
 
 
 @pytest.mark.parametrize(
-    ("body", "found", "wanted"),
+    ("body", "found", "expected"),
     [
         ({"spec": {"replicas": "2"}}, "string", REPLICAS),
         ({"spec": {"replicas": 1.5}}, "number 1.5", REPLICAS),
@@ -147,10 +147,10 @@ REPLICAS = "struct field DeploymentSpec.spec.replicas of type int32"
         ([], "array", "value of type v1.Deployment"),
     ],
 )
-def test_type_errors_read_as_those_of_go(body: object, found: str, wanted: str) -> None:
+def test_type_errors_read_as_those_of_go(body: object, found: str, expected: str) -> None:
     with pytest.raises(DecodeError) as error:
         decode(body, DEPLOYMENT)
-    assert str(error.value) == f"json: cannot unmarshal {found} into Go {wanted}"
+    assert str(error.value) == f"json: cannot unmarshal {found} into Go {expected}"
 
 
 def test_the_first_type_error_is_reported_unless_reading_stops_at_another() -> None:

@@ -18,6 +18,7 @@ from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.webhooks.services import SLICES
 from tests.apiserver.server.in_process import World, options, run
 from tests.support.certificates import Authority
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -139,13 +140,13 @@ async def ask(
 
 async def condition(world: World, server: ApiServer, reason: str, name: str = NAME) -> Obj:
     """Return the condition once it has a reason."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            _, found = await ask(world, server, "GET", f"{SERVICES}/{name}")
-            for each in found["status"].get("conditions") or ():
-                if each["reason"] == reason:
-                    return dict(each)
-            await asyncio.sleep(STEP_S)
+
+    async def read() -> Obj | None:
+        _, found = await ask(world, server, "GET", f"{SERVICES}/{name}")
+        conditions = found["status"].get("conditions") or ()
+        return next((dict(each) for each in conditions if each["reason"] == reason), None)
+
+    return await answered(read, within_s=WAIT_S)
 
 
 def api_service(ca: str) -> Obj:
@@ -252,10 +253,10 @@ def test_what_another_server_serves(tmp_path: Path) -> None:
 
 
 async def _gone(world: World, server: ApiServer) -> None:
-    status = 0
-    while status != 404:
-        await asyncio.sleep(STEP_S)
-        status, _ = await ask(world, server, "GET", "/apis/agg.io/v1/things")
+    async def is_gone() -> bool:
+        return (await ask(world, server, "GET", "/apis/agg.io/v1/things"))[0] == 404
+
+    await answered(is_gone, within_s=WAIT_S)
 
 
 async def _check_requests(world: World, server: ApiServer) -> None:
@@ -290,14 +291,14 @@ async def _check_socket(server: ApiServer) -> None:
 
 
 async def _check_documents(world: World, server: ApiServer) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            _, groups = await ask(world, server, "GET", "/apis")
-            names = [each["name"] for each in groups["groups"]]
-            _, index = await ask(world, server, "GET", "/openapi/v3")
-            if "agg.io" in names and "apis/agg.io/v1" in index["paths"]:
-                break
-            await asyncio.sleep(STEP_S)
+    async def documents() -> tuple[Any, Any] | None:
+        _, groups = await ask(world, server, "GET", "/apis")
+        _, index = await ask(world, server, "GET", "/openapi/v3")
+        is_named = any(each["name"] == "agg.io" for each in groups["groups"])
+        return (groups, index) if is_named and "apis/agg.io/v1" in index["paths"] else None
+
+    groups, index = await answered(documents, within_s=WAIT_S)
+    names = [each["name"] for each in groups["groups"]]
     assert names[0] == "apiregistration.k8s.io"
     assert (await ask(world, server, "GET", "/apis/agg.io"))[1]["versions"] == [
         {"groupVersion": "agg.io/v1", "version": "v1"}

@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint
 from kvstack.apiserver.apply.field_set import FieldSet
 from kvstack.apiserver.apply.managed_fields import Entry
-from kvstack.apiserver.apply.structure import Obj
 from tests.apiserver.apply.types import APP, INT, META, STRING, field, map_of, struct
 
 MAIN = Endpoint(APP, "v1", "App", reset_fields=(("status",),))
@@ -18,7 +18,7 @@ OLD, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 PORT = 'k:{"port":80,"protocol":"TCP"}'
 
 
-def app(**members: Any) -> Obj:
+def app(**members: Any) -> Object:
     return {"apiVersion": "v1", "kind": "App", "metadata": {"name": "x"}, **members}
 
 
@@ -27,19 +27,19 @@ def owning(name: str, fields: FieldSet, operation: str = "Apply", **more: str) -
     return {**made, "fieldsType": "FieldsV1", "fieldsV1": fields, **more}
 
 
-def live_with(*entries: Entry, **members: Any) -> Obj:
+def live_with(*entries: Entry, **members: Any) -> Object:
     meta = {"name": "x", "uid": "u", "managedFields": list(entries)}
     return app(spec={}, **members) | {"metadata": meta}
 
 
 def applied(
-    live: Obj | None,
-    config: Obj,
+    live: Object | None,
+    config: Object,
     manager: str = "me",
     endpoint: Endpoint = MAIN,
     *,
     force: bool = False,
-) -> tuple[Obj, list[Entry]]:
+) -> tuple[Object, list[Entry]]:
     before = copy.deepcopy((live, config))
     made = on_apply(endpoint, live, config, manager, NOW, force=force)
     assert (live, config) == before
@@ -47,7 +47,7 @@ def applied(
     return made, made["metadata"].pop("managedFields", [])
 
 
-def refused(live: Obj | None, config: Any, manager: str = "me", **more: Any) -> ApiError:
+def refused(live: Object | None, config: Any, manager: str = "me", **more: Any) -> ApiError:
     with pytest.raises(ApiError) as error:
         on_apply(more.get("endpoint", MAIN), live, config, manager, NOW)
     return error.value
@@ -57,7 +57,7 @@ def test_an_object_that_is_not_there_is_the_configuration() -> None:
     config = app(spec={"replicas": 1}, data={"a": "1"})
     made, entries = applied(None, config)
     assert made == config
-    fields: Obj = {"f:data": {"f:a": {}}, "f:spec": {"f:replicas": {}}}
+    fields: Object = {"f:data": {"f:a": {}}, "f:spec": {"f:replicas": {}}}
     assert entries == [owning("me", fields, time=NOW)]
 
 
@@ -172,7 +172,7 @@ def test_what_is_removed_belongs_to_nobody() -> None:
 
 def test_an_item_goes_with_all_that_nobody_owns() -> None:
     containers = [{"name": "c", "image": "i", "args": ["x"]}, {"name": "d", "image": "i"}]
-    fields: Obj = {'k:{"name":"c"}': {".": {}, "f:image": {}, "f:name": {}}}
+    fields: Object = {'k:{"name":"c"}': {".": {}, "f:image": {}, "f:name": {}}}
     live = live_with(owning("me", {"f:spec": {"f:containers": fields}}))
     live["spec"] = {"containers": containers}
     made, _ = applied(live, app(spec={"containers": [{"name": "n"}]}))
@@ -241,7 +241,7 @@ def test_an_applier_has_an_entry_for_each_subresource() -> None:
         ),
     ],
 )
-def test_a_configuration_of_something_else(config: Obj, message: str) -> None:
+def test_a_configuration_of_something_else(config: Object, message: str) -> None:
     error = refused(None, config)
     assert (error.code, error.reason, error.message) == (400, "BadRequest", message)
 
@@ -266,7 +266,7 @@ def test_a_configuration_of_something_else(config: Obj, message: str) -> None:
         ),
     ],
 )
-def test_a_configuration_that_does_not_fit_its_type(config: Obj, message: str) -> None:
+def test_a_configuration_that_does_not_fit_its_type(config: Object, message: str) -> None:
     error = refused(live_with(owning("a", {"f:data": {}})), config)
     assert (error.code, error.reason, error.message) == (500, "", message)
 
@@ -317,8 +317,8 @@ OLD_APP = struct(
 )
 
 
-def convert(obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
-    rest: Obj = {name: obj[name] for name in ("metadata", "data") if name in obj}
+def convert(obj: Object, api_version: str) -> tuple[Object, Type] | None:
+    rest: Object = {name: obj[name] for name in ("metadata", "data") if name in obj}
     if api_version == "v0":
         spec = obj.get("spec") or {}
         size = {"size": spec["replicas"]} if spec.get("replicas") is not None else {}

@@ -1,8 +1,8 @@
 from typing import Any
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.endpoint import Endpoint, Versions
-from kvstack.apiserver.apply.structure import Obj
 from tests.apiserver.apply.types import APP, STRING, struct
 
 OTHER = struct(apiVersion=STRING, old=STRING)
@@ -19,6 +19,32 @@ def test_fields_that_a_write_never_owns() -> None:
     assert Endpoint(APP, "v1", "App").owned(fields) is fields
 
 
+def test_fields_that_a_write_owns_alone() -> None:
+    """A member on the way to them is kept; siblings of them and all else are not."""
+    paths = ("spec", "containers", "*", "resources"), ("spec", "extra")
+    endpoint = Endpoint(
+        APP, "v1", "App", owned_fields=paths, reset_fields=(("spec", "extra", "b"),)
+    )
+    item: dict[str, Any] = {".": {}, "f:image": {}, "f:resources": {"f:limits": {"f:cpu": {}}}}
+    fields: dict[str, Any] = {
+        "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
+        "f:spec": {
+            "f:containers": {'k:{"name":"a"}': item, 'k:{"name":"b"}': {"f:image": {}}},
+            "f:extra": {".": {}, "f:a": {}, "f:b": {}},
+            "f:replicas": {},
+        },
+    }
+    owned_item: dict[str, Any] = {".": {}, "f:resources": {"f:limits": {"f:cpu": {}}}}
+    assert endpoint.owned(fields) == {
+        "f:spec": {
+            "f:containers": {'k:{"name":"a"}': owned_item},
+            "f:extra": {".": {}, "f:a": {}},
+        }
+    }
+    assert endpoint.owned({"f:spec": {"f:containers": {}}}) == {"f:spec": {"f:containers": {}}}
+    assert endpoint.owned({"f:spec": {"f:replicas": {}}, "f:data": {}}) == {}
+
+
 def test_an_empty_object_has_the_fields_that_are_always_written() -> None:
     assert Endpoint(APP, "v1", "App").zero == {"metadata": {}, "spec": {}}
 
@@ -26,7 +52,7 @@ def test_an_empty_object_has_the_fields_that_are_always_written() -> None:
 def test_an_object_is_converted_once_to_each_version() -> None:
     asked: list[str] = []
 
-    def convert(obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
+    def convert(obj: Object, api_version: str) -> tuple[Object, Type] | None:
         asked.append(api_version)
         if api_version == "v9":
             return None

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apply.comparison import compare, is_same
 from kvstack.apiserver.apply.everything import created_of, element_of, everything_of
 from kvstack.apiserver.apply.field_set import union
-from kvstack.apiserver.apply.structure import ItemError, Obj
+from kvstack.apiserver.apply.structure import ItemError
 from tests.apiserver.apply.types import ANY, APP, STRING, field, list_of, map_of, struct
 from tests.apiserver.apply.values import APPS
 
-ZEROS: list[Obj] = [
+ZEROS: list[Object] = [
     {},
     {"spec": {}, "metadata": None, "data": None},
     {"spec": {"containers": None, "selector": None, "strategy": {}}, "metadata": {"labels": None}},
@@ -23,13 +24,13 @@ ZEROS: list[Obj] = [
 EMPTY: list[Any] = [None, {}, [], "", 0, False]
 
 
-def as_compared(zero: Obj, obj: Obj) -> Obj:
+def as_compared(zero: Object, obj: Object) -> Object:
     found = compare(zero, obj, APP)
     return union(found.modified, found.added)
 
 
 @given(APPS, st.sampled_from(ZEROS))
-def test_a_create_sets_what_is_not_there_without_it(obj: Obj, zero: Obj) -> None:
+def test_a_create_sets_what_is_not_there_without_it(obj: Object, zero: Object) -> None:
     found = created_of(APP, zero, is_same)(obj)
     assert str(found) == str(as_compared(zero, obj))  # in the same order, too
 
@@ -37,9 +38,9 @@ def test_a_create_sets_what_is_not_there_without_it(obj: Obj, zero: Obj) -> None
 @pytest.mark.parametrize("zero", ZEROS)
 @pytest.mark.parametrize("value", EMPTY)
 @given(obj=APPS)
-def test_whatever_is_empty(zero: Obj, value: Any, obj: Obj) -> None:
+def test_whatever_is_empty(zero: Object, value: Any, obj: Object) -> None:
     find = created_of(APP, zero, is_same)
-    places: list[tuple[Obj, str]] = [(obj, name) for name in obj]
+    places: list[tuple[Object, str]] = [(obj, name) for name in obj]
     places += [(obj[at], name) for at in ("spec", "metadata") for name in obj[at]]
     for holder, name in places:
         kept, holder[name] = holder[name], value

@@ -5,6 +5,7 @@ import copy
 import pytest
 from hypothesis import given, settings
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.apply import pruning
 from kvstack.apiserver.apply.apply import on_apply
@@ -25,7 +26,6 @@ from kvstack.apiserver.apply.merging import merge
 from kvstack.apiserver.apply.ownership import fields_of, fit_set, with_named_fields
 from kvstack.apiserver.apply.path import path_text
 from kvstack.apiserver.apply.removal import extract, remove
-from kvstack.apiserver.apply.structure import Obj
 from kvstack.apiserver.apply.update import STRIPPED, on_create, on_update
 from kvstack.apiserver.apply.validation import mismatches
 from tests.apiserver.apply.types import APP
@@ -35,14 +35,14 @@ MAIN = Endpoint(APP, "v1", "App")
 T0, T1, T2 = (f"2026-01-01T00:00:0{each}Z" for each in range(3))
 
 
-def created(obj: Obj, manager: str = "creator") -> Obj:
+def created(obj: Object, manager: str = "creator") -> Object:
     new = copy.deepcopy(obj)
     new["metadata"]["uid"] = "u"
     on_create(MAIN, new, manager, T0)
     return new
 
 
-def owned_by(obj: Obj, name: str) -> FieldSet:
+def owned_by(obj: Object, name: str) -> FieldSet:
     entries = obj["metadata"].get("managedFields", [])
     for manager, managed in decode(entries).items():
         if manager.name == name:
@@ -50,7 +50,7 @@ def owned_by(obj: Obj, name: str) -> FieldSet:
     return {}
 
 
-def apply_or_conflicts(live: Obj | None, config: Obj, manager: str) -> Obj | set[str]:
+def apply_or_conflicts(live: Object | None, config: Object, manager: str) -> Object | set[str]:
     try:
         return on_apply(MAIN, live, config, manager, T1)
     except ApiError as error:
@@ -58,7 +58,7 @@ def apply_or_conflicts(live: Obj | None, config: Obj, manager: str) -> Obj | set
 
 
 @given(APPS)
-def test_an_object_fits_its_type_and_its_fields_fit_too(value: Obj) -> None:
+def test_an_object_fits_its_type_and_its_fields_fit_too(value: Object) -> None:
     fields = fields_of(value, APP)
     assert mismatches(value, APP) == []
     assert fit_set(fields, APP) is fields
@@ -66,7 +66,7 @@ def test_an_object_fits_its_type_and_its_fields_fit_too(value: Obj) -> None:
 
 
 @given(APPS, APPS)
-def test_comparing_the_other_way_round_swaps_what_came_and_went(one: Obj, other: Obj) -> None:
+def test_comparing_the_other_way_round_swaps_what_came_and_went(one: Object, other: Object) -> None:
     there, back = compare(one, other, APP), compare(other, one, APP)
     assert there.added == back.removed
     assert there.removed == back.added
@@ -76,7 +76,7 @@ def test_comparing_the_other_way_round_swaps_what_came_and_went(one: Obj, other:
 
 @pytest.mark.slow
 @given(APPS, APPS)
-def test_a_field_is_in_one_part_of_a_comparison(one: Obj, other: Obj) -> None:
+def test_a_field_is_in_one_part_of_a_comparison(one: Object, other: Object) -> None:
     added, modified, removed = compare(one, other, APP)
     assert intersection(added, modified) == {}
     assert intersection(added, removed) == {}
@@ -88,7 +88,7 @@ def test_a_field_is_in_one_part_of_a_comparison(one: Obj, other: Obj) -> None:
 
 @pytest.mark.slow
 @given(APPS, APPS)
-def test_a_merge_has_what_the_configuration_names(live: Obj, config: Obj) -> None:
+def test_a_merge_has_what_the_configuration_names(live: Object, config: Object) -> None:
     merged = merge(live, config, APP)
     assert merge(merged, config, APP) == merged
     assert merge(live, merged, APP) == merged
@@ -96,7 +96,7 @@ def test_a_merge_has_what_the_configuration_names(live: Obj, config: Obj) -> Non
 
 
 @given(APPS)
-def test_a_value_is_made_of_its_fields(value: Obj) -> None:
+def test_a_value_is_made_of_its_fields(value: Object) -> None:
     fields = fields_of(value, APP)
     assert extract(value, fields, APP) == value
     rest = remove(value, fields, APP) or {}
@@ -106,7 +106,7 @@ def test_a_value_is_made_of_its_fields(value: Obj) -> None:
 @pytest.mark.slow
 @given(APPS, APPS)
 @settings(max_examples=200)
-def test_applying_twice_is_applying_once(live: Obj, config: Obj) -> None:
+def test_applying_twice_is_applying_once(live: Object, config: Object) -> None:
     once = on_apply(MAIN, created(live), config, "me", T1, force=True)
     twice = on_apply(MAIN, once, config, "me", T2, force=True)
     assert twice == once
@@ -116,7 +116,7 @@ def test_applying_twice_is_applying_once(live: Obj, config: Obj) -> None:
 @given(APPS, APPS)
 @settings(max_examples=200)
 def test_an_apply_conflicts_exactly_where_it_changes_what_another_owns(
-    live: Obj, config: Obj
+    live: Object, config: Object
 ) -> None:
     base = created(live)
     merged = merge(base, config, APP)
@@ -138,7 +138,7 @@ def test_an_apply_conflicts_exactly_where_it_changes_what_another_owns(
 @given(APPS, APPS, APPS)
 @settings(max_examples=200)
 def test_an_applier_takes_back_what_it_gave_and_nothing_else(
-    base: Obj, first: Obj, second: Obj
+    base: Object, first: Object, second: Object
 ) -> None:
     start = created(base)
     gave = on_apply(MAIN, start, first, "me", T1, force=True)
@@ -155,7 +155,7 @@ def test_an_applier_takes_back_what_it_gave_and_nothing_else(
 @pytest.mark.slow
 @given(APPS, APPS)
 @settings(max_examples=200)
-def test_an_update_takes_what_it_changes_and_leaves_the_rest(live: Obj, new: Obj) -> None:
+def test_an_update_takes_what_it_changes_and_leaves_the_rest(live: Object, new: Object) -> None:
     base = created(live)
     after = copy.deepcopy(new)
     after["metadata"]["uid"] = "u"
@@ -177,7 +177,9 @@ def test_an_update_takes_what_it_changes_and_leaves_the_rest(live: Obj, new: Obj
 @pytest.mark.slow
 @given(APPS, APPS, APPS)
 @settings(max_examples=200)
-def test_the_short_way_of_pruning_is_the_long_way(base: Obj, first: Obj, second: Obj) -> None:
+def test_the_short_way_of_pruning_is_the_long_way(
+    base: Object, first: Object, second: Object
+) -> None:
     gave = on_apply(MAIN, created(base), first, "me", T1, force=True)
     config = merge(first, second, APP)
     short = on_apply(MAIN, gave, config, "me", T2, force=True)
@@ -188,7 +190,7 @@ def test_the_short_way_of_pruning_is_the_long_way(base: Obj, first: Obj, second:
 
 @pytest.mark.slow
 @given(APPS, APPS)
-def test_entries_are_written_as_they_are_read(live: Obj, config: Obj) -> None:
+def test_entries_are_written_as_they_are_read(live: Object, config: Object) -> None:
     entries = on_apply(MAIN, created(live), config, "me", T1, force=True)["metadata"]
     written = entries.get("managedFields", [])
     assert encode(decode(written)) == written

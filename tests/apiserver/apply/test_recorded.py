@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.decode import normalize
 from kvstack.apimachinery.schema.load import load
@@ -14,7 +15,6 @@ from kvstack.apiserver.apply.apply import on_apply
 from kvstack.apiserver.apply.endpoint import Endpoint
 from kvstack.apiserver.apply.managed_fields import name_from_user_agent
 from kvstack.apiserver.apply.scale import parent_entries, scale_entries
-from kvstack.apiserver.apply.structure import Obj
 from kvstack.apiserver.apply.update import on_create, on_update
 from tests.apimachinery.schema.recordings import lines
 from tests.apiserver.apply.endpoints import endpoint_of
@@ -105,7 +105,7 @@ class Player:
     """Plays one conversation: keeps what was answered, and writes it again."""
 
     def __init__(self) -> None:
-        self.live: dict[str, Obj] = {}
+        self.live: dict[str, Object] = {}
         self.compared = 0
 
     def play(self, step: dict[str, Any]) -> None:
@@ -125,7 +125,7 @@ class Player:
         if made is not None and "dry" not in step:
             self.live[where] = made
 
-    def _write(self, step: dict[str, Any], row: Resource, where: str) -> Obj | None:
+    def _write(self, step: dict[str, Any], row: Resource, where: str) -> Object | None:
         subresource = step.get("subresource", "")
         endpoint = endpoint_of(row, subresource)
         manager = step["manager"]
@@ -153,8 +153,8 @@ class Player:
         return answer if live is None or "managedFields" in answer["metadata"] else new
 
     def _apply(
-        self, step: dict[str, Any], endpoint: Endpoint, live: Obj | None, manager: str
-    ) -> Obj | None:
+        self, step: dict[str, Any], endpoint: Endpoint, live: Object | None, manager: str
+    ) -> Object | None:
         sent, force = step["sent"], step.get("force", False)
         self.compared += 1
         if "refused" in step:
@@ -162,7 +162,7 @@ class Player:
                 on_apply(endpoint, live, sent, manager, "2026-01-01T00:00:00Z", force=force)
             _compare_refusal(refusal.value, step["refused"])
             return None
-        answer: Obj = step["answer"]
+        answer: Object = step["answer"]
         expected = answer["metadata"].get("managedFields", [])
         applied = on_apply(endpoint, live, sent, manager, _time(expected), force=force)
         assert applied["metadata"].get("managedFields", []) == expected
@@ -176,7 +176,7 @@ class Player:
 
     def _scale(
         self, step: dict[str, Any], endpoint: Endpoint, row: Resource, where: str, manager: str
-    ) -> Obj | None:
+    ) -> Object | None:
         parent = self.live[where]
         paths = {row.group_version: REPLICAS}
         entries = parent["metadata"].get("managedFields", [])
@@ -209,14 +209,14 @@ class Player:
         )
         return after
 
-    def _compare_scaled(self, where: str, answer: Obj) -> None:
+    def _compare_scaled(self, where: str, answer: Object) -> None:
         """What was worked out from the writes of a Scale is what a read then shows."""
         known = self.live[where]["metadata"]["managedFields"]
         assert known == answer["metadata"]["managedFields"]
         self.compared += 1
 
 
-def _take_back(new: Obj, sent: Obj) -> None:
+def _take_back(new: Object, sent: Object) -> None:
     """Make of an answer what was there when the managers were recorded."""
     for path in SET_LATER.get(new["kind"], ()):
         *parents, last = path.split(".")
@@ -229,12 +229,12 @@ def _take_back(new: Obj, sent: Obj) -> None:
             at.pop(last, None)
 
 
-def _time(entries: list[Obj]) -> str:
+def _time(entries: list[Object]) -> str:
     """Return when a write happened: nothing in its answer is later."""
     return max((each.get("time", "") for each in entries), default="")
 
 
-def _texts(obj: Obj) -> list[str]:
+def _texts(obj: Object) -> list[str]:
     """Return the sets of fields with the order of their members."""
     return [str(each["fieldsV1"]) for each in obj["metadata"].get("managedFields", [])]
 

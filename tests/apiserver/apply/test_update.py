@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.apply.endpoint import ConversionError, Endpoint
 from kvstack.apiserver.apply.field_set import FieldSet
 from kvstack.apiserver.apply.managed_fields import Entry
-from kvstack.apiserver.apply.structure import Obj
 from kvstack.apiserver.apply.update import on_create, on_update
 from tests.apiserver.apply.types import ANY, APP, INT, META, STRING, field, struct
 
@@ -16,7 +16,7 @@ STATUS = Endpoint(APP, "v1", "App", subresource="status", reset_fields=(("spec",
 OLD, NOW = "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z"
 
 
-def app(**members: Any) -> Obj:
+def app(**members: Any) -> Object:
     meta = {"name": "x", "uid": "u", **members.pop("metadata", {})}
     return {"apiVersion": "v1", "kind": "App", "metadata": meta, "spec": {}, **members}
 
@@ -26,13 +26,15 @@ def owning(name: str, fields: FieldSet, operation: str = "Update", **more: str) 
     return {**made, "fieldsType": "FieldsV1", "fieldsV1": fields, **more}
 
 
-def live_with(*entries: Entry, **members: Any) -> Obj:
+def live_with(*entries: Entry, **members: Any) -> Object:
     made = app(**members)
     made["metadata"]["managedFields"] = list(entries)
     return made
 
 
-def after(live: Obj, endpoint: Endpoint = MAIN, manager: str = "me", **members: Any) -> list[Entry]:
+def after(
+    live: Object, endpoint: Endpoint = MAIN, manager: str = "me", **members: Any
+) -> list[Entry]:
     new = copy.deepcopy(live) | members
     new["metadata"] = {**new["metadata"], **members.get("metadata", {})}
     before = copy.deepcopy(live)
@@ -225,7 +227,7 @@ def test_an_object_too_deep_to_compare_leaves_the_managers_alone() -> None:
 
 def test_sets_are_fitted_to_the_types_of_now() -> None:
     selector = {"matchLabels": {"a": "1"}}
-    was: Obj = {"f:spec": {"f:selector": {"f:matchLabels": {"f:a": {}}}}}
+    was: Object = {"f:spec": {"f:selector": {"f:matchLabels": {"f:a": {}}}}}
     live = live_with(owning("a", was, "Apply"), spec={"selector": selector})
     assert after(live, data={"x": "1"}) == [
         owning("a", {"f:spec": {"f:selector": {}}}, "Apply"),
@@ -237,7 +239,7 @@ def test_sets_are_fitted_to_the_types_of_now() -> None:
 OLD_APP = struct(field("metadata", META, omits=False), apiVersion=STRING, kind=STRING, size=INT)
 
 
-def convert(obj: Obj, api_version: str) -> tuple[Obj, Type] | None:
+def convert(obj: Object, api_version: str) -> tuple[Object, Type] | None:
     if api_version == "v0":
         size = {"size": obj["spec"]["replicas"]} if "replicas" in obj["spec"] else {}
         return {"apiVersion": "v0", "kind": "App", "metadata": obj["metadata"], **size}, OLD_APP

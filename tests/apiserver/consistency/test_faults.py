@@ -22,6 +22,7 @@ from tests.apiserver.support.api_servers import ApiServer, SharedFiles, cluster,
 from tests.apiserver.support.requests import asked
 from tests.apiserver.support.store_links import StoreLinks, store_links
 from tests.support.servers import Server, ours, running, together
+from tests.support.waiting import is_met, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("apiserver-consistency")]
 
@@ -70,24 +71,21 @@ def settled(server: ApiServer, running: Sequence[Client]) -> dict[str, int]:
             client.join()
     final = values_of(asked(server, "GET", f"{MAPS}?labelSelector={LABEL}")["items"])
     watchers = [client for client in running if isinstance(client, Watcher)]
-    deadline = time.monotonic() + SETTLED_S
-    while any(watcher.values != final for watcher in watchers):
-        if time.monotonic() > deadline:
-            break  # told by the checker
-        time.sleep(0.05)
+    # If not in time, the checker says so.
+    is_met(lambda: all(watcher.values == final for watcher in watchers), SETTLED_S)
     return final
 
 
 def faults_of_servers(servers: Sequence[ApiServer]) -> list[Fault]:
     """What may happen to an API server."""
 
-    def kill(dice: random.Random) -> None:
-        server = dice.choice(servers)
+    def kill(rng: random.Random) -> None:
+        server = rng.choice(servers)
         server.kill()
         server.start()
 
-    def pause(dice: random.Random) -> None:
-        server = dice.choice(servers)
+    def pause(rng: random.Random) -> None:
+        server = rng.choice(servers)
         server.pause()
         time.sleep(PAUSE_S)
         server.go_on()
@@ -98,8 +96,8 @@ def faults_of_servers(servers: Sequence[ApiServer]) -> list[Fault]:
 def faults_of_stores(stores: Sequence[Server]) -> list[Fault]:
     """What may happen to a member of the store."""
 
-    def kill(dice: random.Random) -> None:
-        store = dice.choice(stores)
+    def kill(rng: random.Random) -> None:
+        store = rng.choice(stores)
         store.kill()
         store.start()
 
@@ -109,16 +107,16 @@ def faults_of_stores(stores: Sequence[Server]) -> list[Fault]:
 def faults_of_links(links: StoreLinks, count: int) -> list[Fault]:
     """What may happen between an API server and its store."""
 
-    def partition(dice: random.Random) -> None:
-        number = dice.randrange(count)
+    def partition(rng: random.Random) -> None:
+        number = rng.randrange(count)
         links.stall(number)
         time.sleep(PARTITION_S)
-        if dice.random() < 0.5:
+        if rng.random() < 0.5:
             links.cut(number)
         links.flow(number)
 
-    def cut(dice: random.Random) -> None:
-        links.cut(dice.randrange(count))
+    def cut(rng: random.Random) -> None:
+        links.cut(rng.randrange(count))
 
     return [partition, cut]
 
@@ -133,10 +131,7 @@ def play(servers: Sequence[ApiServer], faults: Sequence[Fault], seed: int, count
             dice.choice(faults)(dice)
         for server in servers:
             server.wait_ready()
-        deadline = time.monotonic() + SETTLED_S
-        while len(history.writes) <= LEAST_WRITES:
-            assert time.monotonic() < deadline, "hardly anything can be written"
-            time.sleep(CALM_S)
+        wait_for(lambda: len(history.writes) > LEAST_WRITES, "writes go on", SETTLED_S)
         final = settled(servers[0], running)
     assert faults_of(history, final) == []
     return history

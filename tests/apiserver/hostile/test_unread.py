@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from typing_extensions import override
@@ -17,6 +17,7 @@ from tests.apiserver.support.api_servers import ApiServer, cluster
 from tests.apiserver.support.requests import Connection, RefusedError, asked
 from tests.apiserver.support.unread import not_reading
 from tests.support.processors import queued_s
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("apiserver-unread")]
 
@@ -180,15 +181,15 @@ def test_what_is_not_read_is_bounded_at_full_size(server: ApiServer, way: str) -
 
 def _all_go_on(server: ApiServer) -> None:
     """Who was not read has its seats again, and is served as before."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
+
+    def read() -> Any:
         try:
-            listed = asked(server, "GET", SOME, token=READER)
-            break
+            return asked(server, "GET", SOME, token=READER)
         except RefusedError as refused:
-            code = refused.code
-        assert code == 429
-        assert time.monotonic() < deadline, "its seats did not come back"
-        time.sleep(0.1)
+            if refused.code != 429:
+                raise
+            return None
+
+    listed = wait_for(read, "its seats are back", PATIENCE_S, every_s=0.1)
     assert len(listed["items"]) == FEW
     assert json.dumps(listed).count("x" * OBJECT_BYTES) == FEW

@@ -1,6 +1,6 @@
 """Objects that are not stored: made when they are asked for, and reviews."""
 
-from kvstack.apiserver.registry.record import Obj
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.server.components import ComponentStatuses, Health
 from kvstack.apiserver.verbs.interfaces import ReviewRequest
 from tests.apiserver.support.sites import Api, site
@@ -73,7 +73,7 @@ def test_what_is_acted_on_has_the_namespace_of_the_path() -> None:
     """A review that names none is of the one it is sent to; one that names another is refused."""
     path = "/apis/authorization.k8s.io/v1/namespaces/a/localsubjectaccessreviews"
 
-    async def review(asked: ReviewRequest) -> Obj:
+    async def review(asked: ReviewRequest) -> Object:
         return {**asked.obj, "status": {"allowed": True}}
 
     async def main() -> None:

@@ -5,10 +5,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from typing_extensions import override
 
 from kvstack.apiserver.http.pages import debug_pages
 from kvstack.apiserver.http.slow_requests import KEPT_MAX, PATH_CHARACTERS_MAX, SLOW_NS
 from kvstack.apiserver.verbs import stages
+from kvstack.component.clock import Clock
 from kvstack.component.units import SECOND_NS
 from tests.apiserver.support.sites import Api, site
 from tests.apiserver.support.virtual_time import run
@@ -88,16 +90,18 @@ def test_slow_requests_are_bounded_in_number_and_size(monkeypatch: pytest.Monkey
 
 
 def test_stages_inside_others_count_once() -> None:
-    class Clock:
+    class SetClock(Clock):
         now_ns = 0
 
+        @override
         def monotonic_ns(self) -> int:
             return self.now_ns
 
+        @override
         def unix_ms(self) -> int:
             return 0
 
-    clock, spent = Clock(), dict[str, int]()
+    clock, spent = SetClock(), dict[str, int]()
 
     async def store() -> None:
         clock.now_ns += 3 * SECOND_NS

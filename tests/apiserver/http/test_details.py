@@ -12,6 +12,7 @@ PODS = "/api/v1/namespaces/default/pods"
 TABLE = "application/json;as=Table;g=meta.k8s.io;v=v1"
 PARTIAL = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 MERGE = "application/merge-patch+json"
+APPLY = "application/apply-patch+yaml"
 
 
 def run_story(story: Callable[[Api], Awaitable[None]]) -> None:
@@ -196,5 +197,37 @@ def test_a_strategic_merge_writes_raw_content_anew() -> None:
             assert (await api.ask("POST", path, given)).status == 201
             patched = await api.ask("PATCH", f"{path}/{name}", labels, content_type=strategic)
             assert patched.status == code
+
+    run_story(story)
+
+
+def test_who_applies_to_a_part_of_a_pod_owns_that_part_alone() -> None:
+    """Whatever else the configuration has, the endpoint does not write it."""
+
+    async def story(api: Api) -> None:
+        pods = "/api/v1/namespaces/a/pods"
+        container = {"name": "c", "image": "i", "resources": {"limits": {"cpu": "1"}}}
+        made = await api.ask(
+            "POST", pods, {"metadata": {"name": "x"}, "spec": {"containers": [container]}}
+        )
+        assert made.status == 201
+        part = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "x", "labels": {"a": "b"}},
+            "spec": {
+                "containers": [{"name": "c", "image": "other", "resources": {}}],
+                "ephemeralContainers": [{"name": "d", "image": "i"}],
+            },
+        }
+        path = f"{pods}/x/ephemeralcontainers?fieldManager=m&force=true"
+        applied = await api.ask("PATCH", path, part, content_type=APPLY)
+        assert applied.status == 200
+        assert "labels" not in applied.json["metadata"]
+        entries = applied.json["metadata"]["managedFields"]
+        (own,) = (each for each in entries if each["manager"] == "m")
+        assert own["subresource"] == "ephemeralcontainers"
+        assert list(own["fieldsV1"]) == ["f:spec"]
+        assert list(own["fieldsV1"]["f:spec"]) == ["f:ephemeralContainers"]
 
     run_story(story)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.registry.record import Obj, Record
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.writes import Writes
 from tests.apiserver.support.sites import Api, site
 
@@ -23,7 +24,7 @@ def run(main: Callable[[Api], Awaitable[None]]) -> None:
     asyncio.run(body())
 
 
-def deployment(image: str) -> Obj:
+def deployment(image: str) -> Object:
     labels = {"a": "b"}
     pod = {"containers": [{"name": "c", "image": image}]}
     return {
@@ -63,7 +64,7 @@ def overtaken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("path", [MAPS, DEPLOYMENTS])
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_put_without_a_version_is_made_again(path: str, count: int, overtaken: list[int]) -> None:
-    def body(number: int) -> Obj:
+    def body(number: int) -> Object:
         if path == MAPS:
             return {
                 "metadata": {"name": "x", "ownerReferences": [OWNER, OWNER]},

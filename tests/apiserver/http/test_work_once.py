@@ -49,7 +49,7 @@ class Counts:
         monkeypatch.setattr(Endpoint, "default", of_body)
         monkeypatch.setattr(strategy, "default", of_kind)
 
-    def taken(self) -> tuple[int, int, int]:
+    def take(self) -> tuple[int, int, int]:
         """Return parses of YAML, defaults of bodies, and all defaults of the kind; begin anew."""
         found = self.parsed, self.bodies, self.kinds
         self.parsed = self.bodies = self.kinds = 0
@@ -94,10 +94,10 @@ def test_a_body_is_parsed_once_and_has_its_defaults_once(
             for method, path, data, media_type, parses in steps:
                 answer = await api.ask(method, path, data, content_type=media_type)
                 assert answer.status in (200, 201), answer.json
-                assert counts.taken() == (parses, 1, 2), (method, media_type)
+                assert counts.take() == (parses, 1, 2), (method, media_type)
                 # Written, and seen by the watch cache, without any more of it.
                 assert (await api.ask("GET", path.partition("?")[0])).status == 200
-                assert counts.taken() == (0, 0, 0)
+                assert counts.take() == (0, 0, 0)
 
     run(main())
 
@@ -113,7 +113,7 @@ def test_keys_that_stand_twice_are_reported_though_the_body_is_parsed_once(
         async with site() as api:
             counts = Counts(monkeypatch, "configmaps")
             answer = await api.ask("PATCH", target, body, content_type=APPLY)
-            assert counts.taken()[0] == 1
+            assert counts.take()[0] == 1
             if validation == "Strict":
                 assert answer.status == 400
                 assert 'key "a" already set in map' in answer.json["message"]

@@ -7,6 +7,7 @@ from copy import deepcopy
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.access import FULL_ACCESS
 from kvstack.apiserver.kinds.expressions import (
     AdmissionExpression,
@@ -14,7 +15,7 @@ from kvstack.apiserver.kinds.expressions import (
     RuleFindings,
     SchemaRule,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 
 NOW: Final = "2026-01-02T03:04:05Z"
 SECONDS: Final = 1767323045
@@ -59,7 +60,7 @@ def context_of(**members: Any) -> Context:
     return Context(**(given | members))
 
 
-def made(strategy: Strategy, obj: Obj, **members: Any) -> Obj:
+def prepared_object(strategy: Strategy, obj: Object, **members: Any) -> Object:
     """Return a new object with its defaults, prepared."""
     new = deepcopy(obj)
     strategy.default(new)
@@ -67,7 +68,7 @@ def made(strategy: Strategy, obj: Obj, **members: Any) -> Obj:
     return new
 
 
-def changed(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> Obj:
+def changed(strategy: Strategy, new: Object, old: Object, **members: Any) -> Object:
     """Return what `new` is when it takes the place of `old`, both with their defaults."""
     new, old = deepcopy(new), deepcopy(old)
     strategy.default(new)
@@ -76,13 +77,13 @@ def changed(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> Obj:
     return new
 
 
-def refusals(strategy: Strategy, obj: Obj, **members: Any) -> list[str]:
+def refusals(strategy: Strategy, obj: Object, **members: Any) -> list[str]:
     """Return the errors of making an object, as the message has them."""
-    new = made(strategy, obj, **members)
+    new = prepared_object(strategy, obj, **members)
     return [str(each) for each in strategy.validate(new, context_of(**members))]
 
 
-def change_refusals(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> list[str]:
+def change_refusals(strategy: Strategy, new: Object, old: Object, **members: Any) -> list[str]:
     """Return the errors of putting `new` in the place of `old`."""
     old = deepcopy(old)
     strategy.default(old)
@@ -90,19 +91,19 @@ def change_refusals(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> l
     return [str(each) for each in strategy.validate_update(new, old, context_of(**members))]
 
 
-def warnings_of(strategy: Strategy, obj: Obj, **members: Any) -> list[str]:
+def warnings_of(strategy: Strategy, obj: Object, **members: Any) -> list[str]:
     """Return the warnings of making an object."""
-    new = made(strategy, obj, **members)
+    new = prepared_object(strategy, obj, **members)
     return strategy.warnings(new, context_of(**members))
 
 
-def warnings_of_change(strategy: Strategy, new: Obj, old: Obj, **members: Any) -> list[str]:
+def warnings_of_change(strategy: Strategy, new: Object, old: Object, **members: Any) -> list[str]:
     """Return the warnings of putting `new` in the place of `old`."""
     new = changed(strategy, new, old, **members)
     return strategy.update_warnings(new, old, context_of(**members))
 
 
-def cells_of(strategy: Strategy, obj: Obj) -> list[Any]:
+def cells_of(strategy: Strategy, obj: Object) -> list[Any]:
     """Return the cells of an object that was made `NOW`, seen three minutes later."""
     new = deepcopy(obj)
     new["metadata"].setdefault("creationTimestamp", NOW)
@@ -111,7 +112,7 @@ def cells_of(strategy: Strategy, obj: Obj) -> list[Any]:
     return strategy.cells(new, SECONDS + 180)
 
 
-def patched(obj: Obj, patch: Obj) -> Obj:
+def patched(obj: Object, patch: Object) -> Object:
     """Return an object with a merge patch."""
     result = deepcopy(obj)
     for name, value in patch.items():

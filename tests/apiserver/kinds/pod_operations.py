@@ -3,9 +3,9 @@
 from copy import deepcopy
 from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods.deletion import grace_period
 from kvstack.apiserver.kinds.pods.subresources import binding, eviction
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.replay import Operations, Reply, Request
 
 _SUCCESS: Final = {
@@ -52,7 +52,7 @@ def evict(request: Request) -> Reply | None:
     return Reply(201, _SUCCESS, [], {} if options.get("dryRun") else changed)
 
 
-def _ending(pod: Obj, seconds: int | None, now: str) -> Obj:
+def _ending(pod: Object, seconds: int | None, now: str) -> Object:
     ending = deepcopy(pod)
     eviction.mark_evicted(ending, now)
     if "deletionTimestamp" not in ending["metadata"]:

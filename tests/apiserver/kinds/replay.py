@@ -27,6 +27,7 @@ from urllib.parse import parse_qs, urlsplit
 from kvstack.apimachinery.objects import json_patch, merge_patch, metadata, status
 from kvstack.apimachinery.objects.field_errors import FieldError
 from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain, name_is_path_segment
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema import strategic_merge
@@ -37,7 +38,7 @@ from kvstack.apimachinery.schema.stored_form import without_empty
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.kinds.access import FULL_ACCESS
 from kvstack.apiserver.kinds.expressions_in_cel import CEL
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Context, Strategy
 from kvstack.apiserver.kinds.table import strategy_of
 from kvstack.apiserver.verbs.writing.completion import distinct
 
@@ -86,9 +87,9 @@ class Reply(NamedTuple):
     """What the hooks answer."""
 
     status: int
-    body: Obj
+    body: Object
     warnings: list[str]
-    changed: Mapping[Key, Obj] = {}
+    changed: Mapping[Key, Object] = {}
     """Objects that were written besides; a later GET of them is compared."""
 
 
@@ -98,11 +99,11 @@ class Request(NamedTuple):
     target: Target
     step: Mapping[str, Any]
     strategy: Strategy
-    stored: Obj | None
-    known: Mapping[Key, Obj]
+    stored: Object | None
+    known: Mapping[Key, Object]
     """All objects that are stored."""
 
-    def decoded(self, body: object) -> tuple[Obj, list[str]]:
+    def decoded(self, body: object) -> tuple[Object, list[str]]:
         """Return a body as an object, and what is told of its unknown fields."""
         row = self.target.row
         obj, unknown, _ = decode_as_given(body, row.type)
@@ -127,6 +128,7 @@ class Request(NamedTuple):
             user_uid="admin",
             groups=("system:masters", "system:authenticated"),
             is_dry_run="dryRun" in self.target.query,
+            allow_privileged=True,  # as the recorded server
             access=FULL_ACCESS,
             expressions=CEL,
         )
@@ -139,7 +141,7 @@ def recorded(name: str) -> Iterator[dict[str, Any]]:
             yield json.loads(line)
 
 
-Admit = Callable[[Obj, Obj | None], None]
+Admit = Callable[[Object, Object | None], None]
 """(new, stored or None): change the new object as plugins do that are on by default."""
 Act = Callable[[Request], Reply | None]
 """Answers a request; None: it is set aside."""
@@ -150,11 +152,11 @@ Operations = Mapping[tuple[str, str, str], Act]
 class Replay:
     """The steps of one scenario, one after the other."""
 
-    def __init__(self, acts: Operations | None = None) -> None:
+    def __init__(self, operations: Operations | None = None) -> None:
         """Know no objects; `acts` answer what is no plain write of an object or of a part of it."""
-        self._stored: dict[Key, Obj] = {}
+        self._stored: dict[Key, Object] = {}
         self._changed: set[Key] = set()
-        self._acts = acts or {}
+        self._operations = operations or {}
 
     def play(self, step: Mapping[str, Any]) -> Result:
         """Return how the answer of the hooks compares with the recorded one."""
@@ -166,7 +168,7 @@ class Replay:
         return result
 
     def _play(self, target: Target, step: Mapping[str, Any]) -> Result:
-        act = self._acts.get((target.row.group, target.row.name, target.subresource))
+        act = self._operations.get((target.row.group, target.row.name, target.subresource))
         strategy = strategy_of(target.row.group, target.row.name)
         if act is None and target.subresource and strategy is not None:
             strategy = strategy.subresources.get(target.subresource)
@@ -225,13 +227,13 @@ class Replay:
 
 
 def replay_all(
-    names: Iterable[str], acts: Operations | None = None
+    names: Iterable[str], operations: Operations | None = None
 ) -> tuple[Counter[str], list[str]]:
     """Return how often each outcome came, and the differences, each with its scenario."""
     counts: Counter[str] = Counter()
     differences: list[str] = []
     for scenario in (each for name in names for each in recorded(name)):
-        replay = Replay(acts)
+        replay = Replay(operations)
         for position, step in enumerate(scenario["steps"]):
             result = replay.play(step)
             counts[result.outcome] += 1
@@ -265,9 +267,9 @@ def _lacks_version(request: Request) -> bool:
     return not request.step["body"].get("metadata", {}).get("resourceVersion")
 
 
-def _refusals(act: Act, request: Request) -> Reply | None:
+def _refusals(operation: Act, request: Request) -> Reply | None:
     try:
-        return act(request)
+        return operation(request)
     except ApiError as error:
         return Reply(error.code, error.status, [])
     except DecodeError as error:
@@ -298,7 +300,7 @@ def create(request: Request, admit: Admit | None = None) -> Reply:
         meta["generation"] = 1
     strategy.prepare_create(obj, context)
     errors = _create_errors(obj, row, strategy, context)
-    _refuse(row, meta, errors if strategy.tells_repeated else distinct(errors))
+    _refuse(row, meta, errors if strategy.peculiarities.reports_repeated else distinct(errors))
     warnings = [*unknown, *owners, *context.warnings, *strategy.warnings(obj, context)]
     return Reply(201, _to_served(strategy, row, obj), warnings)
 
@@ -310,10 +312,10 @@ def _uid_in(message: str) -> str:
 
 
 def _create_errors(
-    obj: Obj, row: Resource, strategy: Strategy, context: Context
+    obj: Object, row: Resource, strategy: Strategy, context: Context
 ) -> list[FieldError]:
     meta = obj["metadata"]
-    if strategy.checks_metadata_last:
+    if strategy.peculiarities.checks_metadata_last:
         return strategy.validate(obj, context) or metadata.validate(
             meta, name_is_path_segment, is_namespaced=row.is_namespaced
         )
@@ -363,13 +365,13 @@ def update(request: Request, admit: Admit | None = None) -> Reply:
     return Reply(200, _to_served(main, row, obj), warnings)
 
 
-def _refuse(row: Resource, meta: Obj, errors: list[FieldError]) -> None:
+def _refuse(row: Resource, meta: Object, errors: list[FieldError]) -> None:
     if errors:
         group = "" if row.group == "events.k8s.io" else row.group
         raise status.invalid(GroupKind(group, row.kind.kind), meta.get("name", ""), errors)
 
 
-def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
+def _to_stored(strategy: Strategy, row: Resource, obj: Object) -> Object:
     conversion = strategy.conversions.get(row.version)
     if conversion is None:
         strategy.default(obj)
@@ -378,7 +380,7 @@ def _to_stored(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
     return conversion.to_stored(obj)
 
 
-def _to_served(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
+def _to_served(strategy: Strategy, row: Resource, obj: Object) -> Object:
     # What is answered was read from the store, where defaults are filled in again.
     obj = without_empty(obj, row.type)
     strategy.default(obj)
@@ -386,7 +388,7 @@ def _to_served(strategy: Strategy, row: Resource, obj: Obj) -> Obj:
     return normalize(obj if conversion is None else conversion.to_served(obj), row.type)
 
 
-def patched(obj: Obj, patch: Any, type_: Type, content_type: str) -> Obj:
+def patched(obj: Object, patch: Any, type_: Type, content_type: str) -> Object:
     """Return an object with a patch of one of the three kinds."""
     if "strategic" in content_type:
         return strategic_merge.apply(obj, patch, type_).obj
@@ -412,7 +414,7 @@ def compare(step: Mapping[str, Any], reply: Reply) -> Result:
     return _compare_warnings(step.get("warnings") or [], reply.warnings)
 
 
-def _compare_status(answer: Obj, ours: Obj) -> Result:
+def _compare_status(answer: Object, ours: Object) -> Result:
     # Causes that come from maps are in no order.
     if sorted(answer.get("message", "")) != sorted(ours.get("message", "")):
         return Result(DIFFERENT, f"{ours.get('message')!r}\n not {answer.get('message')!r}")
@@ -441,7 +443,7 @@ def _without_times(value: Any) -> Any:
     return json.loads(text)
 
 
-def masked(obj: Obj) -> Obj:
+def masked(obj: Object) -> Object:
     """Return an object without what every server sets differently."""
     meta = {name: value for name, value in obj.get("metadata", {}).items() if name not in _VOLATILE}
     return {**obj, "metadata": meta}
@@ -462,7 +464,7 @@ def _differences(path: str, theirs: Any, ours: Any) -> Iterator[str]:
         yield f"{path}: {ours!r}, not {theirs!r}"
 
 
-def admit_pod(pod: Obj, old: Obj | None) -> None:
+def admit_pod(pod: Object, old: Object | None) -> None:
     """Set what the plugins ServiceAccount, Priority and DefaultTolerationSeconds set on pods."""
     spec = pod["spec"]
     if old is not None:
@@ -478,7 +480,7 @@ def admit_pod(pod: Obj, old: Obj | None) -> None:
     _tolerate_failing_nodes(spec)
 
 
-def _tolerate_failing_nodes(spec: Obj) -> None:
+def _tolerate_failing_nodes(spec: Object) -> None:
     tolerations = spec.get("tolerations") or []
     for name in ("not-ready", "unreachable"):
         taint = f"node.kubernetes.io/{name}"
@@ -498,7 +500,7 @@ def _tolerate_failing_nodes(spec: Obj) -> None:
     spec["tolerations"] = tolerations
 
 
-def taint_node(node: Obj, old: Obj | None) -> None:
+def taint_node(node: Object, old: Object | None) -> None:
     """Set what the plugin TaintNodesByCondition sets on new nodes."""
     taint = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
     if old is None:
@@ -511,7 +513,7 @@ def taint_node(node: Obj, old: Obj | None) -> None:
 def protect(finalizer: str) -> Admit:
     """Return what the plugin StorageObjectInUseProtection does to new objects."""
 
-    def admit(obj: Obj, old: Obj | None) -> None:
+    def admit(obj: Object, old: Object | None) -> None:
         finalizers = obj["metadata"].get("finalizers") or []
         if old is None and finalizer not in finalizers:
             obj["metadata"]["finalizers"] = [*finalizers, finalizer]

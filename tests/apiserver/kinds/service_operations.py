@@ -7,6 +7,7 @@ from collections.abc import Container
 from functools import partial
 from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.allocators.node_ports import DEFAULT_RANGE, bitmap
 from kvstack.apiserver.kinds.network.services.allocation import (
@@ -14,7 +15,6 @@ from kvstack.apiserver.kinds.network.services.allocation import (
     allocate_create,
     allocate_update,
 )
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.replay import Operations, Reply, Request, create, update
 
 RANGE: Final = address_range("10.0.0.0/16")
@@ -32,7 +32,7 @@ class AllBut:
         return address not in self._free
 
 
-def pools_of(answer: Obj) -> Pools:
+def pools_of(answer: Object) -> Pools:
     """Return what was free when a Service with this answer was written."""
     spec = answer.get("spec") or {}
     chosen = [each.get("nodePort", 0) for each in spec.get("ports") or ()]
@@ -60,7 +60,7 @@ def write_service(request: Request) -> Reply | None:
     return None if request.stored is None else update(request, admit)
 
 
-def _allocate(pools: Pools, service: Obj, old: Obj | None, *, is_dry_run: bool) -> None:
+def _allocate(pools: Pools, service: Object, old: Object | None, *, is_dry_run: bool) -> None:
     if old is None:
         allocate_create(service, pools, is_dry_run=is_dry_run)
     else:

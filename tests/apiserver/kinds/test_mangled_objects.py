@@ -7,11 +7,12 @@ from typing import Any, Final
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.decode import DecodeError, decode, normalize
 from kvstack.apimachinery.schema.resource import Resource
 from kvstack.apiserver.kinds.network.services.allocation import allocate_create, allocate_update
-from kvstack.apiserver.kinds.strategy import Obj, Strategy
+from kvstack.apiserver.kinds.strategy import Strategy
 from kvstack.apiserver.kinds.table import strategy_of
 from tests.apiserver.kinds.hooks import SECONDS, context_of
 from tests.apiserver.kinds.replay import recorded, target_of
@@ -30,9 +31,9 @@ VALUES: Final[tuple[Any, ...]] = (
 )  # fmt: skip
 
 
-def bases() -> list[tuple[Resource, Strategy, Obj]]:
+def bases() -> list[tuple[Resource, Strategy, Object]]:
     """Return the first, richest recorded object of each kind, with what is known of the kind."""
-    found: dict[str, tuple[Resource, Strategy, Obj]] = {}
+    found: dict[str, tuple[Resource, Strategy, Object]] = {}
     for step in (step for name in FAMILIES for each in recorded(name) for step in each["steps"]):
         target = target_of(step["path"])
         if step["method"] != "POST" or target is None:
@@ -61,7 +62,7 @@ def paths(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [path, *(each for some in found for each in some)]
 
 
-def mangled(data: st.DataObject, body: Obj) -> Obj:
+def mangled(data: st.DataObject, body: Object) -> Object:
     """Return an object in which a few things are gone or something else."""
     result = deepcopy(body)
     for _ in range(data.draw(st.integers(0, 3))):
@@ -80,7 +81,7 @@ def mangled(data: st.DataObject, body: Obj) -> Obj:
     return result
 
 
-def decoded(row: Resource, strategy: Strategy, body: Obj) -> Obj:
+def decoded(row: Resource, strategy: Strategy, body: Object) -> Object:
     """Return an object in its stored version, with defaults and a name."""
     obj = decode(body, row.type)[0]
     conversion = strategy.conversions.get(row.version)
@@ -91,7 +92,7 @@ def decoded(row: Resource, strategy: Strategy, body: Obj) -> Obj:
     return obj
 
 
-def show(row: Resource, strategy: Strategy, obj: Obj) -> None:
+def show(row: Resource, strategy: Strategy, obj: Object) -> None:
     """Look at an object in all ways."""
     before = deepcopy(obj)
     if strategy.cells is not None:

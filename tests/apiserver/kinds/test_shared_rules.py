@@ -21,8 +21,8 @@ from kvstack.apiserver.kinds.status_metadata import keep_metadata
 from tests.apiserver.kinds.hooks import context_of
 
 if TYPE_CHECKING:
+    from kvstack.apimachinery.objects.json_object import Object
     from kvstack.apiserver.kinds.rules import Errors
-    from kvstack.apiserver.kinds.strategy import Obj
 
 
 @pytest.mark.parametrize(
@@ -129,20 +129,20 @@ def test_amounts(name: str, amount: str, expected: list[str]) -> None:
 
 def test_generation() -> None:
     """Amounts count by what they mean."""
-    obj: Obj = {"metadata": {}, "spec": {"capacity": {"storage": "1Gi"}}}
+    obj: Object = {"metadata": {}, "spec": {"capacity": {"storage": "1Gi"}}}
     set_first_generation(obj, context_of())
     assert obj["metadata"]["generation"] == 1
     type_name = "io.k8s.api.core.v1.PersistentVolumeSpec"
     for size, expected in (("1024Mi", 1), ("2Gi", 2)):
-        new: Obj = {"metadata": {"generation": 1}, "spec": {"capacity": {"storage": size}}}
+        new: Object = {"metadata": {"generation": 1}, "spec": {"capacity": {"storage": size}}}
         raise_generation(new, obj, type_name)
         assert new["metadata"]["generation"] == expected
 
 
 def test_metadata_kept_by_writes_of_a_status() -> None:
     """All but names, versions and managed fields."""
-    old: Obj = {"metadata": {"name": "a", "labels": {"a": "b"}, "generation": 3}}
-    new: Obj = {
+    old: Object = {"metadata": {"name": "a", "labels": {"a": "b"}, "generation": 3}}
+    new: Object = {
         "metadata": {
             "name": "a",
             "labels": {"a": "c"},

@@ -4,7 +4,6 @@ import base64
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tests.apiserver.support.api_servers import ApiServer, cluster
 from tests.apiserver.support.kube_files import make_namespace, write_kubeconfig
 from tests.apiserver.support.requests import asked
+from tests.support.waiting import wait_for
 
 pytest.importorskip("kopf")
 
@@ -59,12 +59,17 @@ def secrets_of(server: ApiServer, namespace: str) -> dict[str, str]:
     }
 
 
-def expect(server: ApiServer, namespace: str, wanted: dict[str, str], log: Path) -> None:
+def expect(server: ApiServer, namespace: str, expected: dict[str, str], log: Path) -> None:
     """Wait until the operator has made what it should."""
-    deadline = time.monotonic() + TIMEOUT_S
-    while (found := secrets_of(server, namespace)) != wanted:
-        assert time.monotonic() < deadline, (found, wanted, log.read_text()[-4000:])
-        time.sleep(0.05)
+
+    def secrets() -> dict[str, str]:
+        return secrets_of(server, namespace)
+
+    wait_for(
+        lambda: secrets() == expected,
+        lambda: (secrets(), expected, log.read_text()[-4000:]),
+        TIMEOUT_S,
+    )
 
 
 @pytest.mark.parametrize("restarts", [1, pytest.param(5, marks=pytest.mark.long)])

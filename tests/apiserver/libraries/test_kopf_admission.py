@@ -1,9 +1,9 @@
 """An operator made with kopf whose admission handlers are webhooks of the API server."""
 
+import itertools
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from tests.apiserver.support.api_servers import ApiServer, cluster
 from tests.apiserver.support.kube_files import make_namespace, write_kubeconfig
 from tests.apiserver.support.requests import RefusedError, asked
 from tests.support.certificates import Authority
+from tests.support.waiting import wait_for
 
 pytest.importorskip("kopf")
 
@@ -54,16 +55,14 @@ def test_handlers_of_admission_are_asked(tmp_path: Path) -> None:
 
 def _check(server: ApiServer, namespace: str, log: Path) -> None:
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
-    deadline = time.monotonic() + TIMEOUT_S
-    number = 0
-    while True:
-        number += 1
-        metadata = {"name": f"m{number}", "labels": {"checked": "yes"}}
+    numbers = itertools.count(1)
+
+    def is_marked() -> bool:
+        metadata = {"name": f"m{next(numbers)}", "labels": {"checked": "yes"}}
         made = asked(server, "POST", maps, {"metadata": metadata})
-        if made["metadata"]["labels"].get("marked") == "yes":
-            break
-        assert time.monotonic() < deadline, log.read_text()[-4000:]
-        time.sleep(0.1)
+        return bool(made["metadata"]["labels"].get("marked") == "yes")
+
+    wait_for(is_marked, lambda: log.read_text()[-4000:], TIMEOUT_S, every_s=0.1)
     bad = {"metadata": {"name": "bad", "labels": {"checked": "yes"}}, "data": {"bad": "x"}}
     with pytest.raises(RefusedError, match="denied the request: bad is bad") as refused:
         asked(server, "POST", maps, bad)

@@ -67,7 +67,7 @@ ABSENT = Absent()
 class FieldDifference(NamedTuple):
     """One difference: a JSON pointer below the answer, or `status`."""
 
-    place: str
+    path: str
     recorded: Any
     got: Any
 
@@ -117,22 +117,22 @@ class Comparison:
         self.compare(ours, theirs, "headers")
         self._shortened = shortened
 
-    def _bodies(self, recorded: dict[str, Any], got: dict[str, Any], place: str) -> None:
+    def _bodies(self, recorded: dict[str, Any], got: dict[str, Any], path: str) -> None:
         if self._shortened and not {"json", "text", "base64"} & recorded.keys():
             return
         (kind, body), (own_kind, own) = body_of(recorded), body_of(got)
         if kind != own_kind:
-            self._differ(f"{place}body", body, own)
+            self._differ(f"{path}body", body, own)
         elif kind == "text" and "kind: Table" in own:
-            self.compare(plain_yaml_table(body), plain_yaml_table(own), place + kind)
+            self.compare(plain_yaml_table(body), plain_yaml_table(own), path + kind)
         elif kind == "text" and not self.is_same_text(body, own):
-            self.compare(yaml_parts(body), yaml_parts(own), place + kind)
+            self.compare(yaml_parts(body), yaml_parts(own), path + kind)
         elif kind == "json" and self._shortened and "openapi" in body:
-            self.compare(openapi_structure(body), openapi_structure(own), place + kind)
+            self.compare(openapi_structure(body), openapi_structure(own), path + kind)
         elif kind == "protobuf":
-            self._trees(body, own, place + kind)
+            self._trees(body, own, path + kind)
         elif kind:
-            self.compare(body, own, place + kind)
+            self.compare(body, own, path + kind)
 
     def _events(self, recorded: dict[str, Any], got: dict[str, Any], *, bookmarks: bool) -> None:
         ours, theirs = (
@@ -148,21 +148,21 @@ class Comparison:
 
     # documents
 
-    def compare(self, recorded: Any, got: Any, place: str = "") -> None:
+    def compare(self, recorded: Any, got: Any, path: str = "") -> None:
         """Compare two values of JSON."""
-        key = place.rsplit("/", 1)[-1]
+        key = path.rsplit("/", 1)[-1]
         if recorded == "SERVER-PORT" and isinstance(got, int):
             got = self._mask(f":{got}")[1:]
         if isinstance(recorded, str) and isinstance(got, str):
-            self._texts(recorded, got, place, key)
+            self._texts(recorded, got, path, key)
         elif type(recorded) is not type(got):
-            self._differ(place, recorded, got)
+            self._differ(path, recorded, got)
         elif isinstance(recorded, dict):
-            self._objects(recorded, got, place)
+            self._objects(recorded, got, path)
         elif isinstance(recorded, list):
-            self._lists(recorded, got, place, key)
+            self._lists(recorded, got, path, key)
         elif recorded != got and not self._is_own_port(recorded, got, key):
-            self._differ(place, recorded, got)
+            self._differ(path, recorded, got)
 
     def _is_own_port(self, recorded: Any, got: Any, key: str) -> bool:
         if key not in PORT_KEYS or not recorded or self._learned.is_given(str(recorded)):
@@ -170,28 +170,28 @@ class Comparison:
         part = Part("port", str(recorded))
         return got in NODE_PORTS and self._learned.same(part, str(got), self.news)
 
-    def _texts(self, recorded: str, got: str, place: str, key: str) -> None:
+    def _texts(self, recorded: str, got: str, path: str, key: str) -> None:
         if key == "resourceVersion" and recorded.isdigit() and got.isdigit():
             if not self._is_same_part(Part("rv", recorded), got):
-                self._differ(place, recorded, got)
+                self._differ(path, recorded, got)
         elif key == "continue" and recorded and got:
-            self._continue_tokens(recorded, got, place)
-        elif (self._shortened and recorded in MARKS and got) or _KEYS_PAGE.fullmatch(place):
+            self._continue_tokens(recorded, got, path)
+        elif (self._shortened and recorded in MARKS and got) or _KEYS_PAGE.fullmatch(path):
             return
         elif not self.is_same_text(recorded, got) and (
             key != "message" or self._pieces(recorded) != self._pieces(got)
         ):
-            self._differ(place, recorded, got)
+            self._differ(path, recorded, got)
 
-    def _continue_tokens(self, recorded: str, got: str, place: str) -> None:
+    def _continue_tokens(self, recorded: str, got: str, path: str) -> None:
         """Where a list goes on must be the same; the revision is this server's own."""
         self.news.own.setdefault(recorded, got)
         ours, theirs = _inside(recorded), _inside(got)
         if ours is None or theirs is None:
-            self._differ(place, recorded, got)
+            self._differ(path, recorded, got)
         else:
             revision = {"rv": 0}
-            self.compare(ours | revision, theirs | revision, place)
+            self.compare(ours | revision, theirs | revision, path)
 
     def _pieces(self, text: str) -> list[str]:
         """A message without the order of its lists, which come from maps."""
@@ -231,7 +231,7 @@ class Comparison:
         text = value if isinstance(value, str) else _dumped(value)
         return split(text, self._learned.generated)[0]
 
-    def _objects(self, recorded: dict[str, Any], got: dict[str, Any], place: str) -> None:
+    def _objects(self, recorded: dict[str, Any], got: dict[str, Any], path: str) -> None:
         if recorded.get("kind") == "Table" and all(
             "columnDefinitions" in x for x in (recorded, got)
         ):
@@ -247,47 +247,47 @@ class Comparison:
             if other is not None:
                 missing.remove(key)
                 extra.remove(other)
-                self.compare(recorded[key], got[other], f"{place}/{key}")
+                self.compare(recorded[key], got[other], f"{path}/{key}")
         for key, value in recorded.items():
             if key in missing:
-                self._differ(f"{place}/{key}", value, ABSENT)
+                self._differ(f"{path}/{key}", value, ABSENT)
             elif key in got:
-                self.compare(value, got[key], f"{place}/{key}")
+                self.compare(value, got[key], f"{path}/{key}")
         if not self._shortened:
             for key in extra:
-                self._differ(f"{place}/{key}", ABSENT, got[key])
+                self._differ(f"{path}/{key}", ABSENT, got[key])
 
-    def _lists(self, recorded: list[Any], got: list[Any], place: str, key: str) -> None:
+    def _lists(self, recorded: list[Any], got: list[Any], path: str, key: str) -> None:
         if key in UNORDERED:
             recorded, got = sorted(recorded, key=self.form), sorted(got, key=self.form)
         if len(recorded) != len(got):
-            self._differ(place, recorded, got)
+            self._differ(path, recorded, got)
             return
         for number, (value, own) in enumerate(zip(recorded, got, strict=True)):
-            self.compare(value, own, f"{place}/{number}")
+            self.compare(value, own, f"{path}/{number}")
 
-    def _trees(self, recorded: Tree | Any, got: Tree | Any, place: str) -> None:
+    def _trees(self, recorded: Tree | Any, got: Tree | Any, path: str) -> None:
         """Compare messages of protobuf that were taken apart without a schema."""
         (recorded, managed), (got, own_managed) = managed_messages(recorded), managed_messages(got)
         if managed or own_managed:
-            self.compare(managed_fields(managed), managed_fields(own_managed), f"{place}/managed")
+            self.compare(managed_fields(managed), managed_fields(own_managed), f"{path}/managed")
         if isinstance(recorded, list) and isinstance(got, list) and len(recorded) == len(got):
             for (field, value), (own_field, own) in zip(recorded, got, strict=True):
                 if field != own_field:
-                    self._differ(place, f"field {field}", f"field {own_field}")
+                    self._differ(path, f"field {field}", f"field {own_field}")
                     return
-                self._trees(value, own, f"{place}/{field}")
+                self._trees(value, own, f"{path}/{field}")
         elif isinstance(recorded, int) and isinstance(got, int):
             if recorded != got and not self._is_own_number(recorded, got):
-                self._differ(place, recorded, got)
+                self._differ(path, recorded, got)
         elif isinstance(recorded, str) and isinstance(got, str):
             numbers = recorded.isdigit() and got.isdigit()
-            if numbers and place.endswith(REVISION_FIELDS) and not self._learned.is_given(recorded):
+            if numbers and path.endswith(REVISION_FIELDS) and not self._learned.is_given(recorded):
                 return
             if not self.is_same_text(recorded, got):
-                self._differ(place, recorded, got)
+                self._differ(path, recorded, got)
         else:
-            self._differ(place, recorded, got)
+            self._differ(path, recorded, got)
 
     def _is_own_number(self, recorded: int, got: int) -> bool:
         if OLDEST_S < recorded < NEWEST_S and is_near_now_s(got):
@@ -295,8 +295,8 @@ class Comparison:
         ports = recorded in NODE_PORTS and got in NODE_PORTS
         return ports and not self._learned.is_given(str(recorded))
 
-    def _differ(self, place: str, recorded: Any, got: Any) -> None:
-        self.found.append(FieldDifference(place, recorded, got))
+    def _differ(self, path: str, recorded: Any, got: Any) -> None:
+        self.found.append(FieldDifference(path, recorded, got))
 
 
 def is_near_now_s(seconds: int) -> bool:

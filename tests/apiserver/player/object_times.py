@@ -34,57 +34,57 @@ class ObjectTimes:
     def fill(self, body: Any, chosen: Callable[[str], bool]) -> Any:
         """Return a recorded body with own times; those that requests have chosen stay."""
 
-        def filled(value: Any, place: TimePath) -> Any:
+        def filled(value: Any, path: TimePath) -> Any:
             if isinstance(value, dict):
-                inside = _inside(value, place)
+                inside = _inside(value, path)
                 return {key: filled(each, _at(inside, key)) for key, each in value.items()}
             if isinstance(value, list):
-                return [filled(each, _item(place, n, each)) for n, each in enumerate(value)]
+                return [filled(each, _item(path, n, each)) for n, each in enumerate(value)]
             if not _is_time(value) or chosen(value):
                 return value
-            return next((self._own[k] for k in _keys(place, value) if k in self._own), value)
+            return next((self._own[k] for k in _keys(path, value) if k in self._own), value)
 
         return filled(body, TimePath((), ""))
 
 
-def _keys(place: TimePath, recorded: str) -> tuple[tuple[str, ...], ...]:
+def _keys(path: TimePath, recorded: str) -> tuple[tuple[str, ...], ...]:
     """What a time is looked up by, the most exact first."""
-    exact = ((recorded, place.path, owner) for owner in place.owners)
-    return *exact, (recorded, place.path), (recorded,)
+    exact = ((recorded, path.path, owner) for owner in path.owners)
+    return *exact, (recorded, path.path), (recorded,)
 
 
-def _pairs(recorded: Any, got: Any, place: TimePath) -> Iterator[tuple[TimePath, str, str]]:
+def _pairs(recorded: Any, got: Any, path: TimePath) -> Iterator[tuple[TimePath, str, str]]:
     if isinstance(recorded, dict) and isinstance(got, dict):
-        place = _inside(recorded, place)
+        path = _inside(recorded, path)
         for key in recorded.keys() & got.keys():
-            yield from _pairs(recorded[key], got[key], _at(place, key))
+            yield from _pairs(recorded[key], got[key], _at(path, key))
     elif isinstance(recorded, list) and isinstance(got, list):
-        own = {_item(place, number, each): each for number, each in enumerate(got)}
+        own = {_item(path, number, each): each for number, each in enumerate(got)}
         for number, each in enumerate(recorded):
-            below = _item(place, number, each)
+            below = _item(path, number, each)
             yield from _pairs(each, own.get(below), below)
     elif _is_time(recorded) and _is_time(got):
-        yield place, recorded, got
+        yield path, recorded, got
 
 
-def _inside(value: dict[str, Any], place: TimePath) -> TimePath:
+def _inside(value: dict[str, Any], path: TimePath) -> TimePath:
     """Return where the members of an object stand: those of an API object, below itself."""
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
-        return place
+        return path
     named = (metadata.get(key) for key in ("uid", "name"))
     owners = tuple(each for each in named if isinstance(each, str))
-    return TimePath(owners, "") if owners else place
+    return TimePath(owners, "") if owners else path
 
 
-def _at(place: TimePath, key: str) -> TimePath:
-    return TimePath(place.owners, f"{place.path}/{key}")
+def _at(path: TimePath, key: str) -> TimePath:
+    return TimePath(path.owners, f"{path.path}/{key}")
 
 
-def _item(place: TimePath, number: int, item: Any) -> TimePath:
-    if place.path.endswith("/managedFields") and isinstance(item, dict):
-        return _at(place, " ".join(str(item.get(part, "-")) for part in _ENTRY))
-    return _at(place, str(number))
+def _item(path: TimePath, number: int, item: Any) -> TimePath:
+    if path.path.endswith("/managedFields") and isinstance(item, dict):
+        return _at(path, " ".join(str(item.get(part, "-")) for part in _ENTRY))
+    return _at(path, str(number))
 
 
 def _is_time(value: Any) -> bool:

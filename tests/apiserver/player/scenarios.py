@@ -209,7 +209,7 @@ class _Play:
             return filler.text(request["text"]).encode()
         if "base64" in request:
             return base64.b64decode(request["base64"])
-        return _made(request["make"]) if "make" in request else None
+        return _large_config_map(request["make"]) if "make" in request else None
 
     # watches
 
@@ -251,7 +251,7 @@ def _objects_of(answer: dict[str, Any]) -> list[Any]:
     return [each.get("json") for each in answer.get("events", []) if not is_plain_bookmark(each)]
 
 
-def _made(make: dict[str, Any]) -> bytes:
+def _large_config_map(make: dict[str, Any]) -> bytes:
     """Make a large ConfigMap: of each value what is repeated, and how often."""
     data = {key: each["repeat"] * each["times"] for key, each in make["data"].items()}
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": make["name"]}}

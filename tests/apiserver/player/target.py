@@ -109,7 +109,7 @@ class Target:
             connection.close()  # it is opened again with this limit
             connection.timeout = NO_END_S
         try:
-            answer = _asked(connection, method, path, body, sent)
+            answer = _request(connection, method, path, body, sent)
         except ConnectionRefusedError as error:
             raise NoAnswerError(f"{self.host}:{self.port} does not answer: {error}") from error
         except (http.client.HTTPException, OSError) as error:
@@ -139,7 +139,7 @@ class Target:
             self._certified[subject] = context
         connection = self.connect(self._certified[subject])
         try:
-            return _asked(connection, method, path, body, headers)
+            return _request(connection, method, path, body, headers)
         except (http.client.HTTPException, OSError):
             return 0, {}, b""
         finally:
@@ -172,7 +172,7 @@ class Target:
         return text.replace("SERVER-IP", self.host).replace("SERVER-PORT", str(self.port))
 
 
-def _asked(
+def _request(
     connection: http.client.HTTPConnection,
     method: str,
     path: str,

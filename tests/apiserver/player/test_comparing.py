@@ -36,7 +36,7 @@ def compared(
 
 
 def paths(recorded: Any, got: Any, learned: Learned | None = None) -> list[str]:
-    return [found.place for found in compared(answer(recorded), answer(got), learned)]
+    return [found.path for found in compared(answer(recorded), answer(got), learned)]
 
 
 def test_a_text_is_split_into_its_form_and_what_is_volatile() -> None:
@@ -63,7 +63,7 @@ def test_what_cannot_be_the_same_twice_is_forgiven(recorded: Any, got: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("recorded", "got", "place"),
+    ("recorded", "got", "path"),
     [
         ({"a": 1}, {"a": 2}, "json/a"),
         ({"a": 1}, {"a": 1.0}, "json/a"),
@@ -83,14 +83,14 @@ def test_what_cannot_be_the_same_twice_is_forgiven(recorded: Any, got: Any) -> N
         ({"resourceVersion": "12"}, {"resourceVersion": ""}, "json/resourceVersion"),
     ],
 )
-def test_anything_else_is_reported(recorded: Any, got: Any, place: str) -> None:
-    assert place in paths(recorded, got)
+def test_anything_else_is_reported(recorded: Any, got: Any, path: str) -> None:
+    assert path in paths(recorded, got)
 
 
 def test_status_and_headers_are_compared() -> None:
     recorded = answer({}, 201, **{"content-type": "application/json", "x-other": "y"})
     found = compared(recorded, answer({}, 200, **{"x-other": "y", "x-more": "z", "etag": "e"}))
-    assert [each.place for each in found] == ["status", "headers/content-type", "headers/etag"]
+    assert [each.path for each in found] == ["status", "headers/content-type", "headers/etag"]
 
 
 def test_one_recorded_value_stands_for_one_of_this_server_throughout() -> None:

@@ -12,9 +12,9 @@ def named(name: str, **times: str) -> dict[str, Any]:
     return {"metadata": {"name": name, **times}}
 
 
-def filled(body: Any, *told: tuple[Any, Any], chosen: str = "") -> Any:
+def filled(body: Any, *seen: tuple[Any, Any], chosen: str = "") -> Any:
     times = ObjectTimes()
-    for recorded, got in told:
+    for recorded, got in seen:
         times.look(recorded, got)
     return times.fill(body, lambda time: time == chosen)
 
@@ -24,20 +24,20 @@ def deleted(name: str, time: str) -> dict[str, Any]:
 
 
 def test_the_same_object_is_asked_first() -> None:
-    told = [
+    seen = [
         (deleted("a", RECORDED), deleted("a", EARLIER)),
         (deleted("b", RECORDED), deleted("b", LATER)),
     ]
-    assert filled(deleted("a", RECORDED), *told) == deleted("a", EARLIER)
-    assert filled(deleted("b", RECORDED), *told) == deleted("b", LATER)
+    assert filled(deleted("a", RECORDED), *seen) == deleted("a", EARLIER)
+    assert filled(deleted("b", RECORDED), *seen) == deleted("b", LATER)
 
 
 def test_of_one_object_the_latest_answer_counts() -> None:
-    told = [
+    seen = [
         (deleted("a", RECORDED), deleted("a", EARLIER)),  # a dry run
         (deleted("a", RECORDED), deleted("a", LATER)),
     ]
-    assert filled(deleted("a", RECORDED), *told) == deleted("a", LATER)
+    assert filled(deleted("a", RECORDED), *seen) == deleted("a", LATER)
 
 
 def test_times_of_one_object_are_distinguished_by_their_path() -> None:
@@ -68,7 +68,7 @@ def test_entries_of_managed_fields_are_distinguished_by_their_manager() -> None:
 
 
 def test_what_no_answer_had_or_a_request_chose_stays() -> None:
-    told = (deleted("a", RECORDED), deleted("a", LATER))
-    assert filled(deleted("a", EARLIER), told) == deleted("a", EARLIER)
-    assert filled(deleted("a", RECORDED), told, chosen=RECORDED) == deleted("a", RECORDED)
+    seen = (deleted("a", RECORDED), deleted("a", LATER))
+    assert filled(deleted("a", EARLIER), seen) == deleted("a", EARLIER)
+    assert filled(deleted("a", RECORDED), seen, chosen=RECORDED) == deleted("a", RECORDED)
     assert filled(deleted("a", RECORDED), (deleted("a", RECORDED), None)) == deleted("a", RECORDED)

@@ -1,6 +1,6 @@
 """Every difference from the recordings that is allowed, each with its reason.
 
-A row names scenarios (a pattern of the whole name) and places (a pattern of the whole place, as
+A row names scenarios (a pattern of the whole name) and paths (a pattern of the whole path, as
 comparing.Found has it) and perhaps steps. What no row allows is a failure.
 """
 
@@ -16,7 +16,7 @@ class Tolerated(NamedTuple):
 
     why: str
     scenarios: str
-    places: str
+    paths: str
     steps: tuple[int, ...] = ()  # empty: all
 
 
@@ -59,16 +59,16 @@ TOLERATED = (
 
 
 @lru_cache(maxsize=1 << 12)
-def reason(scenario: str, step: int, place: str) -> str:
-    """Return why a difference at this place is allowed; empty if it is not."""
+def reason(scenario: str, step: int, path: str) -> str:
+    """Return why a difference at this path is allowed; empty if it is not."""
     for row in TOLERATED:
         if row.steps and step not in row.steps:
             continue
-        if re.fullmatch(row.scenarios, scenario) and re.fullmatch(row.places, place):
+        if re.fullmatch(row.scenarios, scenario) and re.fullmatch(row.paths, path):
             return row.why
     return ""
 
 
 def untolerated(scenario: str, differences: list[Difference]) -> list[Difference]:
     """Return the differences that no row allows."""
-    return [each for each in differences if not reason(scenario, each.step, each.found.place)]
+    return [each for each in differences if not reason(scenario, each.step, each.found.path)]

@@ -37,7 +37,7 @@ def test_values_of_claims(text: str, value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "variable", "is_condition", "told"),
+    ("text", "variable", "is_condition", "message"),
     [
         ("claims.", "claims", False, "compilation failed: ERROR: <input>:1:8: Syntax error"),
         ("user.username", "claims", False, "undeclared reference to 'user'"),
@@ -47,8 +47,8 @@ def test_values_of_claims(text: str, value: object) -> None:
         ("request.resourceAttributes.verbs", "request", True, "undefined field 'verbs'"),
     ],
 )
-def test_what_does_not_compile(text: str, variable: str, is_condition: bool, told: str) -> None:  # noqa: FBT001
-    with pytest.raises(ValueError, match=re.escape(told)):
+def test_what_does_not_compile(text: str, variable: str, is_condition: bool, message: str) -> None:  # noqa: FBT001
+    with pytest.raises(ValueError, match=re.escape(message)):
         compile_about(text, variable, is_condition)
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.remote.connection import Connection, RemoteError
-from kvstack.apiserver.policy.remote.kubeconfig import Pem, Target, TargetTls, read_kubeconfig
+from kvstack.apiserver.policy.remote.kubeconfig import Target, TargetTls, read_kubeconfig
+from kvstack.component.certs.kubeconfig_reader import Pem
 from tests.apiserver.support.web import Answer, web
 
 BASE = Path("/etc/k")
@@ -44,7 +45,7 @@ def test_where_a_kubeconfig_leads() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cluster", "user", "told"),
+    ("cluster", "user", "message"),
     [
         ({}, {"exec": {"command": "x"}}, '"exec" is not supported'),
         ({}, {"client-key": "k"}, "must be given together"),
@@ -56,9 +57,9 @@ def test_where_a_kubeconfig_leads() -> None:
     ],
 )
 def test_kubeconfigs_that_cannot_be_used(
-    cluster: dict[str, Any], user: dict[str, Any], told: str
+    cluster: dict[str, Any], user: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(DocumentError, match=told):
+    with pytest.raises(DocumentError, match=message):
         read_kubeconfig(kubeconfig(cluster, user), BASE)
 
 
@@ -67,7 +68,7 @@ def test_a_context_that_is_not_there() -> None:
         read_kubeconfig(b'{"current-context": "y"}', BASE)
 
 
-async def _asked(target: Target, timeout_s: float = 5.0, bytes_max: int = 1000) -> Any:
+async def _request(target: Target, timeout_s: float = 5.0, bytes_max: int = 1000) -> Any:
     connection = Connection(target)
     try:
         return await connection.ask("POST", b"{}", timeout_s=timeout_s, bytes_max=bytes_max)
@@ -87,19 +88,19 @@ def test_connections(tmp_path: Path) -> None:
         async with web(tmp_path, answer) as served:
             ca = TargetTls(Pem(file=served.ca_file))
             url = served.url
-            assert (await _asked(Target(url, ca))).body == b"x" * 10
-            assert (await _asked(Target(url, ca, user="a", password="b"))).code == 200
+            assert (await _request(Target(url, ca))).body == b"x" * 10
+            assert (await _request(Target(url, ca, user="a", password="b"))).code == 200
             assert served.headers[-1]["Authorization"] == "Basic YTpi"
-            assert (await _asked(Target(f"{url}/away", ca))).code == 302
-            assert "more than 1000 bytes" in str(await _asked(Target(f"{url}/big", ca)))
-            slow = await _asked(Target(f"{url}/slow", ca), timeout_s=0.2)
+            assert (await _request(Target(f"{url}/away", ca))).code == 302
+            assert "more than 1000 bytes" in str(await _request(Target(f"{url}/big", ca)))
+            slow = await _request(Target(f"{url}/slow", ca), timeout_s=0.2)
             assert slow.is_timeout
             # A certificate of another authority or name is not believed, unless nothing matters.
-            assert isinstance(await _asked(Target(url)), RemoteError)
+            assert isinstance(await _request(Target(url)), RemoteError)
             named = TargetTls(Pem(file=served.ca_file), server_name="other.example")
-            assert isinstance(await _asked(Target(url, named)), RemoteError)
-            assert (await _asked(Target(url, TargetTls(is_insecure=True)))).code == 200
+            assert isinstance(await _request(Target(url, named)), RemoteError)
+            assert (await _request(Target(url, TargetTls(is_insecure=True)))).code == 200
             missing = TargetTls(Pem(file="/no/such/file"))
-            assert "No such file" in str(await _asked(Target(url, missing)))
+            assert "No such file" in str(await _request(Target(url, missing)))
 
     asyncio.run(main())

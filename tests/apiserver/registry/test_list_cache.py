@@ -20,16 +20,18 @@ def records(*keys: str, size: int = 10) -> list[Record]:
     return [Record(each, 1, b"{", b"x" * size, -1) for each in keys]
 
 
-def kept(list_cache: ListCache, place: ListRange, found: Sequence[Record]) -> CachedList | None:
-    return list_cache.keep(place, list(found), len(found), is_cut=False)
+def keep(
+    list_cache: ListCache, list_range: ListRange, found: Sequence[Record]
+) -> CachedList | None:
+    return list_cache.keep(list_range, list(found), len(found), is_cut=False)
 
 
 def test_what_is_asked_for_twice_is_kept_until_something_changes() -> None:
     async def story(world: World) -> None:
         list_cache, place = ListCache(), ListRange(world.config_maps, "", None, 0)
         found = records("a/x", "a/y")
-        assert kept(list_cache, place, found) is None, "once is not enough"
-        cached = kept(list_cache, place, found)
+        assert keep(list_cache, place, found) is None, "once is not enough"
+        cached = keep(list_cache, place, found)
         assert cached is not None
         assert cached.items() == b"{xxxxxxxxxx,{xxxxxxxxxx"
         assert list_cache.find(place) is cached
@@ -38,8 +40,8 @@ def test_what_is_asked_for_twice_is_kept_until_something_changes() -> None:
         await world.settle()
         assert list_cache.find(place) is None
         assert not len(list_cache)
-        assert kept(list_cache, place, found) is None, "nobody has asked for what is there now"
-        assert kept(list_cache, place, found) is not None
+        assert keep(list_cache, place, found) is None, "nobody has asked for what is there now"
+        assert keep(list_cache, place, found) is not None
 
     run_story(story)
 
@@ -49,7 +51,7 @@ def test_lists_that_changed_are_dropped_when_nobody_asks_for_them() -> None:
         list_cache = ListCache()
         place = ListRange(world.config_maps, "", None, 0)
         for _ in range(2):
-            kept(list_cache, place, records("a/x"))
+            keep(list_cache, place, records("a/x"))
         list_cache.forget_changed()
         assert len(list_cache) == 1
         await world.create("x")
@@ -66,23 +68,23 @@ def test_they_are_few_and_small() -> None:
         places = [ListRange(world.config_maps, str(number), None, 0) for number in range(6)]
         for place in places:
             for _ in range(2):
-                kept(list_cache, place, records("a/x", size=25))
+                keep(list_cache, place, records("a/x", size=25))
         assert [list_cache.find(each) is not None for each in places] == [False] * 2 + [True] * 4
-        kept(list_cache, places[0], records("a/x", size=25))
-        kept(list_cache, places[0], records("a/x", size=25))
+        keep(list_cache, places[0], records("a/x", size=25))
+        keep(list_cache, places[0], records("a/x", size=25))
         assert list_cache.find(places[2]) is None, "the one that was not used for the longest"
         assert list_cache.find(places[3]) is not None
         for found in ([], records("a/x", size=26), records(*map(str, range(RECORDS_MAX + 1)))):
             for _ in range(3):
-                assert kept(list_cache, ListRange(world.config_maps, "b", None, 0), found) is None
+                assert keep(list_cache, ListRange(world.config_maps, "b", None, 0), found) is None
         for number in range(ASKED_MAX):
-            kept(list_cache, ListRange(world.config_maps, "c", None, number), records("a/x"))
+            keep(list_cache, ListRange(world.config_maps, "c", None, number), records("a/x"))
         assert (
-            kept(list_cache, ListRange(world.config_maps, "c", None, 0), records("a/x")) is not None
+            keep(list_cache, ListRange(world.config_maps, "c", None, 0), records("a/x")) is not None
         )
-        kept(list_cache, ListRange(world.config_maps, "d", None, 0), records("a/x"))
-        kept(list_cache, ListRange(world.config_maps, "d", None, 1), records("a/x"))
-        assert kept(list_cache, ListRange(world.config_maps, "c", None, 1), records("a/x")) is None
+        keep(list_cache, ListRange(world.config_maps, "d", None, 0), records("a/x"))
+        keep(list_cache, ListRange(world.config_maps, "d", None, 1), records("a/x"))
+        assert keep(list_cache, ListRange(world.config_maps, "c", None, 1), records("a/x")) is None
 
     run_story(story)
 

@@ -128,7 +128,7 @@ def test_an_issuer_by_flags_and_a_webhook(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "more", "told"),
+    ("content", "more", "message"),
     [
         ("nonsense", {}, "must be an object"),
         ("kind: Other", {}, "no kind"),
@@ -142,13 +142,13 @@ def test_an_issuer_by_flags_and_a_webhook(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_configuration_ends_the_start(
-    tmp_path: Path, content: str, more: dict[str, Any], told: str
+    tmp_path: Path, content: str, more: dict[str, Any], message: str
 ) -> None:
     config = tmp_path / "c"
     config.write_text(content)
 
     async def main(world: World) -> None:
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             await world.start(with_authentication(tmp_path, config_file=str(config), **more))
 
     run(tmp_path, main)

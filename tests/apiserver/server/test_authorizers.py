@@ -138,16 +138,16 @@ def test_policies_in_a_file_and_a_webhook_by_flags(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("nonsense", "must be an object"),
         (CONFIG % ("Deny", "/no/such/file"), "error loading file"),
         (CONFIG % ("Perhaps", "/dev/null"), "must be a regular file"),
     ],
 )
-def test_a_bad_configuration_ends_the_start(tmp_path: Path, content: str, told: str) -> None:
+def test_a_bad_configuration_ends_the_start(tmp_path: Path, content: str, message: str) -> None:
     config = tmp_path / "c"
     config.write_text(content)
     parts = AuthorizerParts(SystemClock(), lambda: 0.5, LineLogger([], "fatal"))
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         Authorizers(Options(authorization=AuthorizationOptions(str(config))), parts)

@@ -25,7 +25,7 @@ from kvstack.component.certs.certificates import (
 )
 from kvstack.component.certs.service_account_keys import KeyRing, SigningKey, public_keys
 from kvstack.component.errors import ConfigError
-from tests.apiserver.server.fixed_clock import FixedClock
+from tests.support.clocks import HandClock
 
 NOW_S = 1_800_000_000
 DAY_S = 86_400
@@ -56,7 +56,7 @@ def test_a_server_is_verified_by_its_names(authority: Pair) -> None:
 
 def test_a_client_is_the_user_of_its_certificate(authority: Pair) -> None:
     cert = x509.load_pem_x509_certificate(issue(authority, ADMIN, NOW_S).cert)
-    users = CertificateUsers(Authorities(authority.cert, FixedClock(NOW_S)))
+    users = CertificateUsers(Authorities(authority.cert, HandClock(NOW_S)))
     from cryptography.hazmat.primitives.serialization import Encoding
 
     user = users.authenticate((cert.public_bytes(Encoding.DER),))

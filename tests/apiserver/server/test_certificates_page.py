@@ -20,7 +20,7 @@ from tests.apiserver.support.virtual_time import run
 NOW_S = 1_700_000_000.0
 
 
-def asked(page: CertificatesPage) -> list[Mapping[str, Any]]:
+def ask_page(page: CertificatesPage) -> list[Mapping[str, Any]]:
     """Return what the page tells."""
 
     async def story() -> KeptAnswer:
@@ -50,7 +50,7 @@ def test_all_of_a_directory_and_what_is_named_are_reported_the_first_to_end_firs
     page = CertificatesPage(options(client_ca_file=files.cert("ca")), str(files.cert("server")))
     page.add(tmp_path)
     page.add(tmp_path / "none")
-    server, authority = asked(page)
+    server, authority = ask_page(page)
     assert (server["name"], server["issuer"], authority["name"]) == ("a server", "tests", "tests")
     assert server["notAfter"] < authority["notAfter"]
     assert (server["isAuthority"], server["isRenewed"]) == (False, True)
@@ -67,7 +67,7 @@ def test_what_cannot_be_read_comes_first_and_says_why(tmp_path: Path) -> None:
         large.truncate(certificates_page.BYTES_MAX + 1)
     page = CertificatesPage(options(client_ca_file=tmp_path / "gone.crt"), "")
     page.add(tmp_path)
-    found = asked(page)
+    found = ask_page(page)
     errors = {Path(each["file"]).name: each["error"] for each in found if "error" in each}
     assert errors.keys() == {"bad.crt", "gone.crt", "large.crt"}
     assert "PEM" in errors["bad.crt"]

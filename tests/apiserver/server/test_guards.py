@@ -114,17 +114,17 @@ def test_secrets_are_encrypted_and_recorded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"encryption": EncryptionOptions("/nowhere")}, "/nowhere cannot be read"),
         ({"audit": AuditOptions("/nowhere")}, "/nowhere cannot be read"),
     ],
 )
 def test_files_that_cannot_be_read_end_the_start(
-    tmp_path: Path, changes: dict[str, Any], told: str
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     async def main(world: World) -> None:
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             await world.start(options(tmp_path, **changes))
 
     run(tmp_path, main)

@@ -167,7 +167,7 @@ def test_an_issuer_of_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         (["--cors-allowed-origins=example.com"], "does not pin to start/end of host"),
         (["--cors-allowed-origins=^(a$"], "invalid regular expression"),
@@ -200,10 +200,10 @@ def test_an_issuer_of_tokens() -> None:
         (["--admission-control-config-file=/nowhere"], "/nowhere cannot be read"),
     ],
 )
-def test_what_guards_the_server_is_checked(flags: list[str], told: str) -> None:
+def test_what_guards_the_server_is_checked(flags: list[str], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         options_of(read_command_line([*NEEDED, *flags], "kvstack apiserver", TABLE))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_the_address_for_the_cluster_has_the_family_of_services(

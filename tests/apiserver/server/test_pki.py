@@ -14,7 +14,7 @@ from kvstack.component.certs.cert_files import CertFiles
 from kvstack.component.certs.certificates import Profile, hosts_of
 from kvstack.component.certs.kubeconfig import kubeconfig
 from kvstack.component.line_log.line_logger import LineLogger
-from tests.apiserver.server.fixed_clock import FixedClock
+from tests.support.clocks import HandClock
 
 NOW_S = 1_800_000_000
 DAY_S = 86_400
@@ -25,7 +25,7 @@ OPTIONS = Options(
 )
 
 
-def pki(directory: Path, clock: FixedClock) -> Pki:
+def pki(directory: Path, clock: HandClock) -> Pki:
     log = LineLogger([], "fatal")
     return Pki(directory / "pki", directory / "admin.conf", OPTIONS, "https://a:1", log, clock)
 
@@ -38,7 +38,7 @@ def subject(directory: Path, name: str) -> tuple[str, ...]:
 
 
 def test_system_masters_is_for_the_super_admin_alone(tmp_path: Path) -> None:
-    pki(tmp_path, FixedClock(NOW_S)).ensure()
+    pki(tmp_path, HandClock(NOW_S)).ensure()
     admins = "kubeadm:cluster-admins"
     assert subject(tmp_path, "admin") == ("kubernetes-admin", admins)
     assert subject(tmp_path, "super-admin") == ("kubernetes-super-admin", "system:masters")
@@ -53,7 +53,7 @@ def test_system_masters_is_for_the_super_admin_alone(tmp_path: Path) -> None:
 
 
 def test_an_administrator_of_an_older_start_is_renewed(tmp_path: Path) -> None:
-    clock, files = FixedClock(NOW_S), CertFiles(tmp_path / "pki")
+    clock, files = HandClock(NOW_S), CertFiles(tmp_path / "pki")
     authority = files.authority("ca", "kubernetes", NOW_S)
     for name, user in (("admin", "kubernetes-admin"), ("apiserver-kubelet-client", "k")):
         files.pair(name, "ca", Profile(user, groups=("system:masters",)), NOW_S)
@@ -69,7 +69,7 @@ def test_an_administrator_of_an_older_start_is_renewed(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_before_it_is_requested(tmp_path: Path) -> None:
-    made_by = pki(tmp_path, FixedClock(NOW_S))
+    made_by = pki(tmp_path, HandClock(NOW_S))
     made_by.prepare()
     assert not list(tmp_path.iterdir())
     made_by.ensure()
@@ -80,7 +80,7 @@ def test_nothing_is_written_before_it_is_requested(tmp_path: Path) -> None:
 
 
 def test_everything_is_made_once_and_renewed_in_time(tmp_path: Path) -> None:
-    clock = FixedClock(NOW_S)
+    clock = HandClock(NOW_S)
     file = tmp_path / "admin.conf"
     made_by = pki(tmp_path, clock)
     made_by.ensure()
@@ -95,7 +95,7 @@ def test_everything_is_made_once_and_renewed_in_time(tmp_path: Path) -> None:
     conf = file.read_bytes()
     made_by.ensure()
     assert {e.name: e.read_bytes() for e in (tmp_path / "pki").iterdir()} == made
-    clock.now_s += 300 * DAY_S
+    clock.now += 300 * DAY_S
     made_by.ensure()
     renewed = {e.name for e in (tmp_path / "pki").iterdir() if e.read_bytes() != made[e.name]}
     assert renewed == {
@@ -110,7 +110,7 @@ def test_everything_is_made_once_and_renewed_in_time(tmp_path: Path) -> None:
 
 
 def test_a_server_is_shown_by_all_its_names(tmp_path: Path) -> None:
-    clock = FixedClock(NOW_S)
+    clock = HandClock(NOW_S)
     pki(tmp_path, clock).ensure()
     pair = CertFiles(tmp_path / "pki").read("apiserver")
     assert pair is not None

@@ -37,7 +37,7 @@ def test_all_but_core_is_turned_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("foo/v1", "true", "unknown api groups foo/v1"),
         ("apps/v9", "true", "unknown api groups apps/v9"),
@@ -46,6 +46,6 @@ def test_all_but_core_is_turned_off() -> None:
         ("api/all", "false", "the core group v1 cannot be disabled"),
     ],
 )
-def test_what_cannot_be_is_refused(name: str, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_what_cannot_be_is_refused(name: str, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         served_rows(load(), {name: text})

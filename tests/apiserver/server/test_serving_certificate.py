@@ -7,7 +7,7 @@ import pytest
 from kvstack.apiserver.server.certs.serving_certificate import ServingCertificate
 from kvstack.apiserver.server.settings.options import ServingOptions
 from kvstack.component.certs.certificates import Pair, Profile, issue, new_authority
-from tests.apiserver.server.fixed_clock import FixedClock
+from tests.support.clocks import HandClock
 from tests.support.node.group import ListLog
 
 NOW_S = 1_800_000_000
@@ -16,7 +16,7 @@ DAY_S = 86_400
 
 def certificate(directory: Path, now_s: int = NOW_S, host: str = "10.0.0.7") -> ServingCertificate:
     serving = ServingOptions(cert_dir=str(directory))
-    return ServingCertificate(serving, host, (), FixedClock(now_s), ListLog())
+    return ServingCertificate(serving, host, (), HandClock(now_s), ListLog())
 
 
 def test_it_is_made_once_and_renewed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ TOKEN = "base64url.bearer.authorization.k8s.io." + base64.urlsafe_b64encode(
 ).decode().rstrip("=")
 
 
-async def asked(world: World, port: int, offered: str, *more: str) -> tuple[str, bytes]:
+async def open_watch(world: World, port: int, offered: str, *more: str) -> tuple[str, bytes]:
     """Ask for a watch; return the head of the answer and the first bytes behind it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=world.context())
     lines = [
@@ -39,7 +39,7 @@ async def asked(world: World, port: int, offered: str, *more: str) -> tuple[str,
 def test_the_token_is_no_protocol_to_choose(tmp_path: Path, offered: str) -> None:
     async def main(world: World) -> None:
         server = await world.start(options(world.directory))
-        head, first = await asked(world, server.port, offered)
+        head, first = await open_watch(world, server.port, offered)
         assert head.startswith("HTTP/1.1 101 "), head
         assert "sec-websocket-protocol: binary.k8s.io\r\n" in head.lower()
         assert first[0] == 0x81, "a message of text"
@@ -51,9 +51,9 @@ def test_a_token_that_nobody_asked_for_is_a_protocol_like_others(tmp_path: Path)
     async def main(world: World) -> None:
         server = await world.start(options(world.directory))
         header = "Authorization: Bearer admin-token"
-        head, _ = await asked(world, server.port, f"{TOKEN}, binary.k8s.io", header)
+        head, _ = await open_watch(world, server.port, f"{TOKEN}, binary.k8s.io", header)
         assert head.startswith("HTTP/1.1 400 "), head
-        head, _ = await asked(world, server.port, TOKEN, header)
+        head, _ = await open_watch(world, server.port, TOKEN, header)
         assert head.startswith("HTTP/1.1 101 "), head
         assert TOKEN in head
 
@@ -63,7 +63,7 @@ def test_a_token_that_nobody_asked_for_is_a_protocol_like_others(tmp_path: Path)
 def test_a_token_alone_is_refused(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         server = await world.start(options(world.directory))
-        head, _ = await asked(world, server.port, TOKEN)
+        head, _ = await open_watch(world, server.port, TOKEN)
         assert head.startswith("HTTP/1.1 401 "), head
 
     run(tmp_path, main)

@@ -86,10 +86,19 @@ def clients(version: str) -> Path:
 
     Raises ClientsMissingError when there is no way to them.
     """
-    folder = cache_folder() / f"kubectl-{version}"
-    if not all((folder / program).exists() for program in PROGRAMS):
+    folder = _folder(version)
+    if not is_kept(version):
         _fetch(RELEASES[version], folder)
     return folder
+
+
+def is_kept(version: str) -> bool:
+    """Whether a release's programs are here."""
+    return all((_folder(version) / program).exists() for program in PROGRAMS)
+
+
+def _folder(version: str) -> Path:
+    return cache_folder() / f"kubectl-{version}"
 
 
 def _fetch(release: Release, folder: Path) -> None:

@@ -171,13 +171,13 @@ def test_requests_are_passed_on(tmp_path: Path) -> None:
     run(tmp_path, main)
 
 
-async def _requests(told: Story, node: str) -> None:
+async def _requests(story: Story, node: str) -> None:
     given = ["X-Forwarded-For: 1.2.3.4", "X-Remote-User: u", "Connection: X-Drop", "X-Drop: 1",
              "Cookie: a=b", f"Sec-WebSocket-Protocol: {TOKEN}, x"]  # fmt: skip
-    head, body = await told.raw("POST", f"{node}/a%20b//c/?x=1&y=a%20b", given, b"body")
+    head, body = await story.raw("POST", f"{node}/a%20b//c/?x=1&y=a%20b", given, b"body")
     assert (head[0], body) == ("HTTP/1.1 200 OK", b"hello")
     assert _value(head, "cache-control") == "no-cache, private"
-    line, headers, sent = told.backend.seen.pop()
+    line, headers, sent = story.backend.seen.pop()
     assert (line, sent) == ("POST /a%20b/c/?x=1&y=a%20b", b"body")
     assert headers == {
         "host": "api",
@@ -188,33 +188,33 @@ async def _requests(told: Story, node: str) -> None:
         "connection": "close",
     }
     for method in ("PUT", "PATCH", "DELETE", "OPTIONS"):
-        await told.raw(method, f"{node}/x")
-        assert told.backend.seen.pop()[0] == f"{method} /x"
+        await story.raw(method, f"{node}/x")
+        assert story.backend.seen.pop()[0] == f"{method} /x"
 
 
-async def _answers(told: Story, node: str) -> None:
-    head, _ = await told.raw("GET", f"{node}?x=1")
+async def _answers(story: Story, node: str) -> None:
+    head, _ = await story.raw("GET", f"{node}?x=1")
     assert (head[0][9:12], _value(head, "location")) == ("301", f"{node}/?x=1")
-    head, _ = await told.raw("GET", f"{node}/redirect")
+    head, _ = await story.raw("GET", f"{node}/redirect")
     assert (head[0][9:12], _value(head, "location")) == ("302", f"{node}/there/")
     page = f'<a href="{node}/x">k</a>'.encode()
-    assert (await told.raw("GET", f"{node}/page"))[1] == page
-    assert gzip.decompress((await told.raw("GET", f"{node}/packed"))[1]) == page
-    head, body = await told.raw("GET", f"{node}/teapot")
+    assert (await story.raw("GET", f"{node}/page"))[1] == page
+    assert gzip.decompress((await story.raw("GET", f"{node}/packed"))[1]) == page
+    head, body = await story.raw("GET", f"{node}/teapot")
     assert (head[0][9:12], _value(head, "x-own"), body) == ("418", "1", b"tea")
     kept = ("access-control", "keep-alive", "service-worker-allowed")
     assert not any(line.lower().startswith(kept) for line in head)
-    head, body = await told.raw("HEAD", f"{node}/x")
+    head, body = await story.raw("HEAD", f"{node}/x")
     assert (_value(head, "content-length"), body) == ("5", b"")
 
 
-async def _others(told: Story) -> None:
-    port = told.backend.port
+async def _others(story: Story) -> None:
+    port = story.backend.port
     for path in (f"{PODS}/p", f"{PODS}/p:{port}", f"{PODS}/http:p:{port}"):
-        assert await told.get(f"{path}/proxy/x") == (200, b"hello")
+        assert await story.get(f"{path}/proxy/x") == (200, b"hello")
 
 
-async def _refusals(told: Story) -> None:
+async def _refusals(story: Story) -> None:
     unreachable = "error trying to reach service: dial tcp 127.0.0.1:1: connect: connection refused"
     nowhere = 'no endpoints available for service "s"'
     for path, expected in {
@@ -225,7 +225,7 @@ async def _refusals(told: Story) -> None:
         f"{NODES}/n/proxy/x?dryRun=All": (400, "dryRun is not supported"),
         f"{PODS}/bound/proxy/x": (400, "address not allowed"),
         f"{PODS}/p:x/proxy/": (400, 'invalid port "x"'),
-        f"{PODS}/https:p:{told.backend.port}/proxy/": (
+        f"{PODS}/https:p:{story.backend.port}/proxy/": (
             503,
             "error trying to reach service: tls: first record does not look like a TLS handshake",
         ),
@@ -247,23 +247,23 @@ async def _refusals(told: Story) -> None:
         f"{PODS}/bound/exec?command=x": (400, "Upgrade request required"),
         f"{PODS}/p/exec?command=x": (400, "pod p does not have a host assigned"),
     }.items():
-        assert await told.get(path) == expected, path
+        assert await story.get(path) == expected, path
 
 
-async def _streams(told: Story, node: str) -> None:
+async def _streams(story: Story, node: str) -> None:
     upgrade = ["Connection: Upgrade", "Upgrade: echo"]
-    reader, writer = await told.connect("GET", f"{node}/echo", upgrade)
+    reader, writer = await story.connect("GET", f"{node}/echo", upgrade)
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 101 ")
     writer.write(b"abc")
     assert await reader.readexactly(3) == b"ABC"
     await hang_up(writer)
     offered = f"Sec-WebSocket-Protocol: a, {TOKEN},b"
-    reader, writer = await told.connect("GET", f"{node}/echo", [*upgrade, offered])
+    reader, writer = await story.connect("GET", f"{node}/echo", [*upgrade, offered])
     assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101 ")
-    assert told.backend.seen[-1][1]["sec-websocket-protocol"] == "a, b", "the token stays here"
+    assert story.backend.seen[-1][1]["sec-websocket-protocol"] == "a, b", "the token stays here"
     await hang_up(writer)
-    reader, writer = await told.connect("GET", f"{node}/other", upgrade)
+    reader, writer = await story.connect("GET", f"{node}/other", upgrade)
     head = await reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 500 ")
     await hang_up(writer)

@@ -14,7 +14,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from tests.support import pausing
 from tests.support.certificates import Authority
 from tests.support.servers import Server, free_ports, ours, running
+from tests.support.waiting import wait_for
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -147,15 +147,14 @@ class ApiServer:
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
         """Return once /readyz says ok; fail with the log if the process ends before."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
+
+        def is_ready() -> bool:
             assert self.process is not None
             if self.process.poll() is not None:
                 raise AssertionError(f"ended with {self.process.returncode}:\n{self.log()}")
-            if self.is_ready():
-                return
-            time.sleep(POLL_S)
-        raise AssertionError(f"not ready after {timeout_s} s:\n{self.log()}")
+            return self.is_ready()
+
+        wait_for(is_ready, lambda: f"ready:\n{self.log()}", timeout_s, every_s=POLL_S)
 
     def is_ready(self) -> bool:
         """Ask once."""

@@ -39,9 +39,9 @@ class StoreLinks:
         """Reset all connections; new ones are taken."""
         self._do(self._relays[number].cut)
 
-    def _do(self, act: Callable[[], None]) -> None:
+    def _do(self, operation: Callable[[], None]) -> None:
         async def run() -> None:
-            act()
+            operation()
 
         asyncio.run_coroutine_threadsafe(run(), self._loop).result(TIMEOUT_S)
 

@@ -153,7 +153,7 @@ def test_connections_are_kept_and_replaced() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (b"", "EOF"),
         (b"garbage\r\n\r\n", "malformed HTTP response"),
@@ -161,7 +161,7 @@ def test_connections_are_kept_and_replaced() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{}", "has more than"),
     ],
 )
-def test_what_is_no_answer_is_an_error(answer: bytes, told: str) -> None:
+def test_what_is_no_answer_is_an_error(answer: bytes, message: str) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"}}")
         writer.write(answer)
@@ -169,7 +169,7 @@ def test_what_is_no_answer_is_an_error(answer: bytes, told: str) -> None:
 
     async def main(client: WebhookClient) -> None:
         async with TcpListener(serve) as server:
-            assert told in await refusal(client, ClientConfig(f"http://{server.endpoint}/"))
+            assert message in await refusal(client, ClientConfig(f"http://{server.endpoint}/"))
 
     run(main)
 

@@ -172,7 +172,7 @@ def test_progress_on_a_terminal(user: User) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (
             ("fork", "nothing"),
@@ -208,7 +208,7 @@ def test_progress_on_a_terminal(user: User) -> None:
 def test_errors_name_what_is_wrong(
     user: User,
     arguments: Sequence[str],
-    told: str,
+    message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -220,7 +220,7 @@ def test_errors_name_what_is_wrong(
     assert main(arguments) == 1
     said = capsys.readouterr()
     assert said.err.startswith("Error: ")
-    assert told in said.err
+    assert message in said.err
     assert said.out == ""
     user.assert_nothing_is_left()
 

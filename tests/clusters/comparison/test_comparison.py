@@ -81,7 +81,7 @@ def of_one(before: Object, after: Object, name: str = "deployments__shop__web") 
     return compare(contents(**{name: before}), contents(**{name: after}))
 
 
-def said(before: Object, after: Object, name: str = "deployments__shop__web") -> str:
+def text_of(before: Object, after: Object, name: str = "deployments__shop__web") -> str:
     [difference] = of_one(before, after, name).differences
     return summary(difference)
 
@@ -99,11 +99,11 @@ def test_images_and_replicas_come_first_and_containers_are_one() -> None:
             "spec__minReadySeconds": 3,
         },
     )
-    assert said(DEPLOYMENT, after) == (
+    assert text_of(DEPLOYMENT, after) == (
         "image 1.4 → 1.5, replicas 2 → 5, spec.minReadySeconds none → 3".replace("none ", "")
     )
     other = changed(DEPLOYMENT, **{f"{TEMPLATE}__0__image": "elsewhere/web:1.4"})
-    assert said(DEPLOYMENT, other) == "image registry/web:1.4 → elsewhere/web:1.4"
+    assert text_of(DEPLOYMENT, other) == "image registry/web:1.4 → elsewhere/web:1.4"
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_conditions_and_phases() -> None:
         {"type": "Available", "status": "False", "reason": "MinimumReplicasUnavailable"},
         {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
     ]
-    assert said(DEPLOYMENT, changed(DEPLOYMENT, status__conditions=conditions)) == (
+    assert text_of(DEPLOYMENT, changed(DEPLOYMENT, status__conditions=conditions)) == (
         "Available True → False (MinimumReplicasUnavailable), Progressing none → True"
     )
     pod = {
@@ -152,7 +152,7 @@ def test_conditions_and_phases() -> None:
         "status": {"phase": "Running"},
     }
     failed = changed(pod, status__phase="Failed")
-    assert said(pod, failed, "pods__shop__p") == "Running → Failed"
+    assert text_of(pod, failed, "pods__shop__p") == "Running → Failed"
 
 
 def test_many_fields_are_counted() -> None:
@@ -163,7 +163,7 @@ def test_many_fields_are_counted() -> None:
         "data": {"k0": "x" * 100},
     }
     after = changed(config, data={f"k{each}": "y\nz" for each in range(9)})
-    assert said(config, after, "configmaps__shop__c") == (
+    assert text_of(config, after, "configmaps__shop__c") == (
         f"data.k0 {'x' * 39}… → y\\nz, "
         "data.k1 → y\\nz, data.k2 → y\\nz, data.k3 → y\\nz, and 5 more"
     )

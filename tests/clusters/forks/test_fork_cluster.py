@@ -34,7 +34,7 @@ from tests.clusters.support.sources import (
     webhook,
 )
 from tests.support.list_log import ListLog
-from tests.support.waiting import eventually, wait_for
+from tests.support.waiting import answered, eventually, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -276,11 +276,11 @@ def test_controllers_scheduler_and_nodes_go_on(source: BackgroundCluster, tmp_pa
 
 
 async def _ready(api: Api, number: int) -> None:
-    while True:
+    async def is_ready() -> bool:
         found = await api.get(DEPLOYMENTS, "default", "web")
-        if found["status"].get("readyReplicas") == number:
-            return
-        await asyncio.sleep(0.05)
+        return bool(found["status"].get("readyReplicas") == number)
+
+    await answered(is_ready)
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from kvstore.client.values import KeyValue
 from tests.clusters.support.snapshots import REVISION, real_objects, real_snapshot
 from tests.clusters.support.sources import api_of
 from tests.support.list_log import ListLog
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -126,11 +127,12 @@ def test_it_goes_on_with_its_ranges_and_its_nodes(contents: Contents, tmp_path: 
         await api.create(CARTS, "shop", cart | {"spec": {}})
         assert (await api.get(CARTS, "shop", "bob"))["spec"] == {"size": 1}
         await api.patch(DEPLOYMENTS, "shop", "web", {"spec": {"replicas": 6}}, MERGE)
-        while True:
+
+        async def is_ready() -> bool:
             found = await api.get(DEPLOYMENTS, "shop", "web")
-            if found["status"].get("readyReplicas") == 6:
-                break
-            await asyncio.sleep(0.05)
+            return bool(found["status"].get("readyReplicas") == 6)
+
+        await answered(is_ready)
         pods = (await api.list_page(PODS, "shop")).items
         assert before < {each["metadata"]["uid"] for each in pods}
         nodes = {each["spec"]["nodeName"] for each in pods}
@@ -254,10 +256,11 @@ def test_names_of_the_fork_are_not_of_the_source(contents: Contents, tmp_path: P
 
     async def story(fork: ForkCluster, api: Api) -> None:
         ca = (fork.kubeconfig.parent / "pki" / "ca.crt").read_text()
-        while True:
+
+        async def is_ours() -> bool:
             found = await api.get(CONFIG_MAPS, "shop", "kube-root-ca.crt")
-            if found["data"]["ca.crt"] == ca:
-                break
-            await asyncio.sleep(0.05)
+            return bool(found["data"]["ca.crt"] == ca)
+
+        await answered(is_ours)
 
     run(contents, tmp_path, story)

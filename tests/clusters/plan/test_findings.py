@@ -63,7 +63,7 @@ def reported(contents: Contents, change: Any, settings: PlanSettings = SETTINGS)
     return report_of(plan(contents, change, settings))
 
 
-def said(findings: Any) -> list[str]:
+def texts_of(findings: Any) -> list[str]:
     return [f"{each.subject}: {each.text}" for each in findings]
 
 
@@ -73,7 +73,7 @@ def test_objects_of_a_foreign_kind(shop: Contents) -> None:
         "spec: {host: new.example.com}\n"
     )
     report = reported(shop, applied(text))
-    assert said(report.unforeseen) == [
+    assert texts_of(report.unforeseen) == [
         "certificate shop/new: no controller for certificates.example.com runs here"
     ]
     assert report.fails(frozenset(("unforeseen", "stuck", "delete"))) == ["unforeseen"]
@@ -84,7 +84,7 @@ def test_a_webhook_that_is_not_asked(shop: Contents) -> None:
     report = reported(
         without_events(with_webhook), edited(("replicas: 4", "replicas: 5"), kind="Deployment")()
     )
-    (finding,) = said(report.unforeseen)
+    (finding,) = texts_of(report.unforeseen)
     assert finding.startswith("admission webhook check.example.com: was not asked")
     assert "deployments" in finding
 
@@ -101,7 +101,7 @@ def test_a_quota_that_refuses_half_way(shop: Contents) -> None:
     with_quota = without_events(plan(shop, applied(QUOTA)).after)
     change = edited(("replicas: 4", "replicas: 12"), kind="Deployment")()
     report = reported(with_quota, change)
-    (finding,) = said(report.stuck)
+    (finding,) = texts_of(report.stuck)
     assert finding.startswith("replicaset shop/web-")
     assert "exceeded quota: few" in finding
 
@@ -116,7 +116,7 @@ def test_a_right_that_a_controller_loses(shop: Contents) -> None:
     report = reported(shop, applied(text + deployment))
     assert any(
         each.startswith("deployment-controller: may not create replicasets.apps: ")
-        for each in said(report.stuck)
+        for each in texts_of(report.stuck)
     )
     assert any("may no longer" in each.text for each in report.unforeseen)
 
@@ -178,7 +178,7 @@ def test_a_real_cluster_whose_metrics_nobody_answers_comes_to_rest(tmp_path: Pat
     change = edited(("namespace: shop", "namespace: default"), kind="Deployment")()
     report = reported(contents, change)
     assert "+ deployment default/web" in as_table(report)
-    (finding,) = said(report.unforeseen)
+    (finding,) = texts_of(report.unforeseen)
     assert finding.startswith("aggregated API server v1beta1.metrics.k8s.io: was not reached")
     assert report.passed_s < 300
 
@@ -221,7 +221,7 @@ def test_a_command_that_fails_or_is_not_there_or_takes_too_long(shop: Contents) 
         plan(shop, command("no-such-program"))
     endless = command(sys.executable, "-c", "import time; time.sleep(600)", limit_s=1.0)
     report = reported(shop, endless)
-    assert said(report.stuck) == [f"the command: {sys.executable} did not end within 1 s"]
+    assert texts_of(report.stuck) == [f"the command: {sys.executable} did not end within 1 s"]
 
 
 def test_evictions_block_only_while_nothing_else_happens() -> None:

@@ -46,6 +46,7 @@ from tests.support.http.serving import (
     serving,
     until,
 )
+from tests.support.waiting import answered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -474,9 +475,7 @@ def test_connections_beyond_the_limit_are_closed(way: Way) -> None:
                 answer = await say(first, b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
                 return answer.startswith(b"HTTP/1.1 200")
 
-            async with asyncio.timeout(WAIT_S):
-                while not await again():  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+            await answered(again, within_s=WAIT_S)
 
     run(scenario())
 

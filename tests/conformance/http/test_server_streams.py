@@ -11,6 +11,7 @@ from kvstack.component.http.serving.listeners import ListenerLimits
 from kvstack.component.http.serving.request import ClientGoneError, Request
 from tests.support.http.clients import H1Client, H2Client, Stream, TornError
 from tests.support.http.serving import SERVERS, WAIT_S, WAYS, Way, run, serving, until
+from tests.support.waiting import stands_still
 
 EVERY_WAY = pytest.mark.parametrize("way", WAYS)
 EVERY_SERVER = pytest.mark.parametrize("way", SERVERS)
@@ -73,10 +74,7 @@ def test_a_writer_waits_for_a_reader_that_does_not_read(way: Way) -> None:
         ):
             stream = await client.open("GET", "/")
             await stream.head()
-            before = -1
-            while before != written:  # until it stands still
-                before = written
-                await asyncio.sleep(0.1)
+            await stands_still(lambda: written)
             assert written < 24 * MIB, "the kernel's buffers and one answer's limit, no more"
             if isinstance(client, H2Client):
                 client.auto_credit = True
@@ -125,10 +123,7 @@ def test_a_client_that_sends_is_held_back_by_a_handler_that_does_not_read(way: W
                 await stream.end()
 
             sending = asyncio.create_task(send())
-            before = -1
-            while before != sent:
-                before = sent
-                await asyncio.sleep(0.1)
+            await stands_still(lambda: sent)
             assert sent < 24 * MIB, "the kernel's buffers and the window, no more"
             go_on.set()
             await sending
@@ -381,20 +376,13 @@ def test_an_upgraded_connection_is_held_back_both_ways(way: Way) -> None:
                 await peer.write(b"x" * 65_536)
                 written += 65_536
 
-    async def stand_still(value: Any) -> int:
-        before = -1
-        while before != value():
-            before = value()
-            await asyncio.sleep(0.1)
-        return before
-
     async def scenario() -> None:
         headers = [("connection", "Upgrade"), ("upgrade", "x")]
         async with serving(handle, portable=way.portable) as under:
             async with way.connect(under.url) as client:
                 assert isinstance(client, H1Client)
                 await (await client.open("GET", "/out", headers)).head()
-                assert await stand_still(lambda: written) < 24 * MIB
+                assert await stands_still(lambda: written) < 24 * MIB
                 size = 0
                 while data := await client.raw():
                     size += len(data)
@@ -413,7 +401,7 @@ def test_an_upgraded_connection_is_held_back_both_ways(way: Way) -> None:
                     client.writer.write_eof()
 
                 sending = asyncio.create_task(send())
-                assert await stand_still(lambda: sent) < 24 * MIB
+                assert await stands_still(lambda: sent) < 24 * MIB
                 go_on.set()
                 await sending
                 assert await client.raw() == b"%d" % (48 * MIB)

@@ -329,7 +329,7 @@ def test_the_certificate_is_the_one_asked_for(way: Way, files: Files) -> None:
         "given.test": given, "whatever.test": files.server, "x.given.test": given,
     }  # fmt: skip
 
-    async def shown(url: str, name: str) -> bytes:
+    async def certificate_of(url: str, name: str) -> bytes:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -352,7 +352,7 @@ def test_the_certificate_is_the_one_asked_for(way: Way, files: Files) -> None:
         )
         async with serving(Seen(), at(files.tls(others=others)), portable=way.portable) as under:
             for name, pair in expected.items():
-                assert await shown(under.url, name) == der(pair[0]), name
+                assert await certificate_of(under.url, name) == der(pair[0]), name
 
     run(scenario())
 
@@ -370,7 +370,7 @@ def test_renewed_files_are_taken_and_broken_ones_are_not(
             fresh.write_bytes(Path(source).read_bytes())
             os.replace(fresh, target)
 
-    async def shown(url: str) -> bytes:
+    async def certificate_of(url: str) -> bytes:
         host, _, port = url.removeprefix("https://").partition(":")
         context = files.trusting()
         _, writer = await asyncio.open_connection(
@@ -386,16 +386,16 @@ def test_renewed_files_are_taken_and_broken_ones_are_not(
         install(files.server)
         tls = ServerTls(KeyPair(str(cert), str(key)))
         async with serving(Seen(), at(tls), portable=way.portable) as under:
-            assert await shown(under.url) == der(files.server[0])
+            assert await certificate_of(under.url) == der(files.server[0])
             install(second)
-            assert await shown(under.url) == der(second[0])
+            assert await certificate_of(under.url) == der(second[0])
             cert.write_text("nonsense")
             for _ in range(3):
-                assert await shown(under.url) == der(second[0])
+                assert await certificate_of(under.url) == der(second[0])
             await until(lambda: under.notices)
             assert len([each for each in under.notices if "last good" in each]) == 1
             install(files.server)
-            assert await shown(under.url) == der(files.server[0])
+            assert await certificate_of(under.url) == der(files.server[0])
 
     run(scenario())
 

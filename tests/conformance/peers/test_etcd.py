@@ -125,7 +125,7 @@ def test_a_removed_member_is_notified(leader: Server, tmp_path: Path) -> None:
         put(leader, "first")
         wait_for(lambda: has(ours, b"first"), "the log")
         etcdctl(leader, "member", "remove", f"{ours.id:x}")
-        wait_for(lambda: ours.told_removed, f"410\n{ours.logger.text()}")
+        wait_for(lambda: ours.removals, f"410\n{ours.logger.text()}")
 
 
 def test_requests_before_joining(leader: Server, tmp_path: Path) -> None:

@@ -400,8 +400,8 @@ def test_the_answer_that_this_member_was_removed_is_reported(tmp_path: Path) -> 
     try:
         with LinkEnd(tmp_path / "a", A) as a:
             a.network.set_members({B: [false.url]})
-            wait_for(lambda: a.told_removed, "the news")
-            assert "removed member" in a.told_removed[0]
+            wait_for(lambda: a.removals, "the news")
+            assert "removed member" in a.removals[0]
     finally:
         false.close()
 

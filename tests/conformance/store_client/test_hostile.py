@@ -305,7 +305,7 @@ def test_a_server_that_goes_away_with_what_it_has(options: ClientOptions) -> Non
 
 
 @pytest.mark.parametrize(
-    "spoken",
+    "protocol",
     [
         b"HTTP/1.1 400 Bad Request\r\n\r\n",
         b"SSH-2.0-OpenSSH_9\r\n",
@@ -316,11 +316,11 @@ def test_a_server_that_goes_away_with_what_it_has(options: ClientOptions) -> Non
     ],
     ids=["http1", "ssh", "anything", "settings", "huge", "silence"],
 )
-def test_a_server_without_http2(spoken: bytes, options: ClientOptions) -> None:
+def test_a_server_without_http2(protocol: bytes, options: ClientOptions) -> None:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(spoken)
-        while not spoken and await reader.read(1 << 16):
+        writer.write(protocol)
+        while not protocol and await reader.read(1 << 16):
             pass  # it listens, and says nothing
 
     async def play() -> None:

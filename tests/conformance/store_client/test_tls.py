@@ -22,6 +22,7 @@ from kvstore.client.errors import UnavailableError
 from kvstore.client.values import Events
 from tests.support.certificates import Authority, openssl
 from tests.support.servers import READY_TIMEOUT_S, Server, etcd, ours
+from tests.support.waiting import eventually
 
 pytestmark = pytest.mark.skipif(not crate.is_available(), reason=f"no crate: {crate.MISSING}")
 
@@ -306,10 +307,7 @@ def test_unix_sockets(tmp_path: Path, transport: str) -> None:
     with serving("ours", tmp_path, url=f"unix://{path}"):
 
         async def play() -> None:
-            for _ in range(200):  # the server must have made the socket, for grpcio
-                if path.exists():
-                    break
-                await asyncio.sleep(0.05)
+            await eventually(path.exists)  # for grpcio
             await works(f"unix://{path}", ClientTls(), options)
             await works(f"unix:{path}", ClientTls(), options)
 

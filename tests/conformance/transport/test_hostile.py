@@ -30,6 +30,7 @@ from kvstore.wire import rpc
 from tests.support import raw_grpc
 from tests.support.http import raw_http2 as raw
 from tests.support.http.raw_http2 import RawConnection, frame, message
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
     not native.is_available(), reason="the native transport is not built: it needs a Rust toolchain"
@@ -75,10 +76,7 @@ class Echo:
                 self.transport.flush(Outbox(replies=replies))
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline, (self.seen, self.notices)
-            time.sleep(0.005)
+        wait_for(condition, lambda: (self.seen, self.notices), WAIT_S, every_s=0.005)
 
     def is_well(self) -> None:
         """Assert that an honest client is served."""

@@ -17,6 +17,7 @@ from kvstore.transport.native import NativeOptions, NativeTransport
 from kvstore.wire import rpc
 from tests.support import raw_grpc
 from tests.support.http.raw_http2 import RawConnection
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
     not native.is_available(), reason="the native transport is not built: it needs a Rust toolchain"
@@ -67,10 +68,7 @@ class Site:
         return connection
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline, self.seen
-            time.sleep(0.005)
+        wait_for(condition, lambda: self.seen, WAIT_S, every_s=0.005)
 
     def close(self) -> None:
         for connection in self._connections:

@@ -11,7 +11,6 @@ import shutil
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from tests.support import raw_grpc
 from tests.support.certificates import Authority, openssl
 from tests.support.http.raw_http2 import RawConnection, message
 from tests.support.servers import free_ports
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="the openssl command is needed to make certificates"
@@ -102,10 +102,7 @@ class Echo:
             )
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline, self.notices
-            time.sleep(0.005)
+        wait_for(condition, lambda: self.notices, WAIT_S, every_s=0.005)
 
     def close(self) -> None:
         self._over = True

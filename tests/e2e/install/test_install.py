@@ -15,7 +15,6 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,6 +26,7 @@ import yaml
 from kvstack.component.version import VERSION
 from tests.e2e.install.conftest import Distributions
 from tests.support.network.ports import free_ports
+from tests.support.waiting import wait_for
 
 pytestmark = [
     pytest.mark.e2e,
@@ -234,8 +234,9 @@ class Api:
 
 def wait(is_met: Any, process: subprocess.Popen[bytes]) -> None:
     """Wait for a condition while a process runs."""
-    deadline = time.monotonic() + READY_S
-    while not is_met():
+
+    def is_so() -> Any:
         assert process.poll() is None, "the cluster has ended"
-        assert time.monotonic() < deadline, "not within the time"
-        time.sleep(0.1)
+        return is_met()
+
+    wait_for(is_so, timeout_s=READY_S, every_s=0.1)

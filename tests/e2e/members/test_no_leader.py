@@ -1,7 +1,6 @@
 """A member without a leader and clients that do not wait for one."""
 
 import http.client
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 from kvstore.transport import native
 from tests.support.http.plain_client import ask
 from tests.support.servers import Server, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -20,10 +20,11 @@ PATIENCE_S = 0.5  # of a prober; a read waits 6 s for a leader
 
 def logs(server: Server, text: str) -> None:
     """Wait until a server has logged a message that begins so."""
-    deadline = time.monotonic() + WAIT_S
-    while not any(str(line["msg"]).startswith(text) for line in server.log_records()):
-        assert time.monotonic() < deadline, f"{text!r} was not logged"
-        time.sleep(0.05)
+
+    def is_logged() -> bool:
+        return any(str(line["msg"]).startswith(text) for line in server.log_records())
+
+    wait_for(is_logged, f"{text!r} is logged", WAIT_S)
 
 
 def test_a_prober_that_gives_up_harms_nobody(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.support import raw_grpc
 from tests.support.proxies import proxy
 from tests.support.rpc_client import Client, status
 from tests.support.servers import Server, free_ports, ours, running, together
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -68,10 +69,7 @@ def puts_through_the_end(server: Server) -> list[Putter]:
     putters = [Putter(server, str(at)) for at in range(CLIENTS)]
     for each in putters:
         each.start()
-    deadline = time.monotonic() + WAIT_S
-    while not all(len(each.acknowledged) >= 5 for each in putters):
-        assert time.monotonic() < deadline, "the clients do not get on"
-        time.sleep(0.01)
+    wait_for(lambda: all(len(each.acknowledged) >= 5 for each in putters), "the clients put")
     begin = time.monotonic()
     assert server.stop() == 0
     assert time.monotonic() - begin < LIMIT_S
@@ -182,8 +180,7 @@ def test_what_cannot_be_answered_does_not_hold_the_end_for_ever(member: Server) 
         client.call(rpc.LOCK, request)
         path = rpc.METHODS[rpc.LOCK].path
         waiting = raw_grpc.unary(client.channel, path).future(request.SerializeToString())
-        while len(keys(member)) < 2:
-            time.sleep(0.01)
+        wait_for(lambda: len(keys(member)) >= 2, "the second waits for the lock")
         begin = time.monotonic()
         assert member.stop() == 0
         took_s = time.monotonic() - begin
@@ -252,8 +249,7 @@ def test_a_proxy_does_not_wait_for_ever(tmp_path: Path, transport: str) -> None:
         client.call(rpc.LOCK, request)
         path = rpc.METHODS[rpc.LOCK].path
         waiting = raw_grpc.unary(client.channel, path).future(request.SerializeToString())
-        while len(keys(server)) < 2:
-            time.sleep(0.01)
+        wait_for(lambda: len(keys(server)) >= 2, "the second waits for the lock")
         begin = time.monotonic()
         front.process.terminate()
         assert front.process.wait(WAIT_S) == 0

@@ -210,9 +210,9 @@ def test_serializable_reads_come_from_what_is_kept(cluster: Server, front: Proxy
         assert values() == []
 
 
-@pytest.mark.parametrize("place", ["metrics", pytest.param("clients", marks=NEEDS_NATIVE)])
-def test_pages(place: str, front: Proxy) -> None:
-    url = front.metrics_url if place == "metrics" else f"http://{front.endpoint}"
+@pytest.mark.parametrize("path", ["metrics", pytest.param("clients", marks=NEEDS_NATIVE)])
+def test_pages(path: str, front: Proxy) -> None:
+    url = front.metrics_url if path == "metrics" else f"http://{front.endpoint}"
     assert page(url, "/health") == HEALTHY
     assert page(url, "/proxy/health") == HEALTHY
     assert page(url, "/nothing")[0] == 404

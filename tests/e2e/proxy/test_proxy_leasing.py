@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -28,11 +28,11 @@ from kvstore.runtime.local_client import CallRefusedError
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from tests.support import pausing
-from tests.support.models.row_history import Seen, held, now_s, rows, trouble
+from tests.support.models.row_history import Seen, held_of, now_s, rows, trouble
 from tests.support.proxies import ETCDS, OURS, Proxy, proxy
 from tests.support.rpc_client import Client
 from tests.support.servers import Server, etcd, ours, running
-from tests.support.waiting import wait_for
+from tests.support.waiting import answered, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("grpc-proxy leasing")]
 
@@ -353,12 +353,6 @@ async def value_of(kv: LeasingKv, key: bytes) -> bytes:
     return pb.RangeResponse.FromString(body).kvs[0].value
 
 
-async def until_so(is_so: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not await is_so():  # noqa: ASYNC110 - it is asked of a server
-            await asyncio.sleep(0.02)
-
-
 @pytest.mark.parametrize("program", [ours, etcd], ids=["ours", "etcd"])
 def test_owned_keys_are_read_without_the_cluster_until_the_session_ends(
     program: Any, tmp_path: Path
@@ -372,7 +366,7 @@ def test_owned_keys_are_read_without_the_cluster_until_the_session_ends(
         async def is_owned() -> bool:
             return (await value_of(kv, b"far"), ownership.readable(b"far"))[1] is not None
 
-        await until_so(is_owned)
+        await answered(is_owned)
         assert server.process is not None
         pausing.pause(server.pid)
         try:
@@ -381,14 +375,14 @@ def test_owned_keys_are_read_without_the_cluster_until_the_session_ends(
             async def is_over() -> bool:
                 return ownership.readable(b"far") is None
 
-            await until_so(is_over)
+            await answered(is_over)
             late = asyncio.create_task(value_of(kv, b"far"))
             done, _ = await asyncio.wait([late], timeout=0.2)
             assert not done
         finally:
             pausing.resume(server.pid)
         assert await late == b"1"
-        await until_so(is_owned)
+        await answered(is_owned)
         await ownership.close()
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -407,7 +401,7 @@ def test_a_token_owns_nothing_and_is_answered_by_the_cluster(tmp_path: Path) -> 
         async def is_owned() -> bool:
             return (await value_of(kv, b"far"), ownership.readable(b"far"))[1] is not None
 
-        await until_so(is_owned)
+        await answered(is_owned)
         asked = [
             (rpc.RANGE, pb.RangeRequest(key=b"far")),
             (rpc.TXN, pb.TxnRequest(success=[reading(b"far")])),
@@ -480,15 +474,15 @@ class Worker(threading.Thread):
                 wrote, looked = (other, key) if done.succeeded else (key, other)
                 found = done.responses[1].response_range.kvs
                 saw(wrote, wrote=done.header.revision)
-                saw(looked, held=held(found[0] if found else None))
+                saw(looked, held=held_of(found[0] if found else None))
             case 5:
                 txn = pb.TxnRequest(success=[reading(key), reading(other)])
                 done = client.call(rpc.TXN, txn)
                 for each, its in zip((key, other), done.responses, strict=True):
                     found = its.response_range.kvs
-                    saw(each, held=held(found[0] if found else None))
+                    saw(each, held=held_of(found[0] if found else None))
             case _:
-                saw(key, held=held(row(client, key)))
+                saw(key, held=held_of(row(client, key)))
 
 
 def test_many_clients_of_both_see_one_order(stage: Stage) -> None:
@@ -505,7 +499,7 @@ def test_many_clients_of_both_see_one_order(stage: Stage) -> None:
         while any(each.is_alive() for each in workers):
             for key in KEYS:
                 began_s = now_s()
-                found = held(row(direct, key))
+                found = held_of(row(direct, key))
                 seen.append(Seen(key, began_s, now_s(), "direct", held=found))
             time.sleep(0.005)
         for each in workers:

@@ -2,7 +2,6 @@
 
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from kvstack.component.net.tls_errors import go_error_text
 from kvstore.transport import native
 from tests.support.certificates import Authority
 from tests.support.servers import Server, free_ports, ours
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -75,13 +75,11 @@ def tls_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Serve
 
 
 def wait_logged(server: Server, message: str, count: int) -> list[dict[str, object]]:
-    deadline_s = time.monotonic() + 20
-    while time.monotonic() < deadline_s:
+    def records() -> list[dict[str, object]]:
         found = [record for record in server.log_records() if record["msg"] == message]
-        if len(found) >= count:
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{message} was not logged {count} times:\n{server.log()}")
+        return found if len(found) >= count else []
+
+    return wait_for(records, lambda: f"{message}, {count} times:\n{server.log()}")
 
 
 def knock(port: int, trusted: str | None, pair: Pair) -> None:
@@ -99,13 +97,15 @@ def knock(port: int, trusted: str | None, pair: Pair) -> None:
         pass  # which of the two sides sees what first is the kernel's affair
 
 
-@pytest.mark.parametrize("place", ["client", "metrics", "peer"])
-def test_every_reason_is_logged(place: str, tls_server: tuple[Server, int, Path]) -> None:
+@pytest.mark.parametrize("location", ["client", "metrics", "peer"])
+def test_every_reason_is_logged(location: str, tls_server: tuple[Server, int, Path]) -> None:
     server, metrics_port, directory = tls_server
-    if place == "client" and not native.is_available():
+    if location == "client" and not native.is_available():
         pytest.skip("grpcio says nothing of handshakes; the native transport was not built")
-    port = {"client": server.client_port, "metrics": metrics_port, "peer": server.peer_port}[place]
-    message = PEER if place == "peer" else CLIENT
+    port = {"client": server.client_port, "metrics": metrics_port, "peer": server.peer_port}[
+        location
+    ]
+    message = PEER if location == "peer" else CLIENT
     before = len([record for record in server.log_records() if record["msg"] == message])
     ca, files = str(directory / "ca.pem"), str(directory)
     knock(port, None, None)

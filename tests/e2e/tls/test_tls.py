@@ -5,7 +5,6 @@ import socket
 import ssl
 import stat
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from kvstore.transport import native
 from tests.support.servers import Server, etcd, etcdctl, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.e2e
 
@@ -36,11 +36,10 @@ def wait_tls(server: Server) -> bytes:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(["h2"])
-    deadline = time.monotonic() + WAIT_S
-    while True:
+
+    def certificate() -> bytes:
         assert server.process is not None
         assert server.process.poll() is None, server.log()
-        assert time.monotonic() < deadline, server.log()
         try:
             with (
                 socket.create_connection(("127.0.0.1", server.client_port), 1.0) as plain,
@@ -48,7 +47,9 @@ def wait_tls(server: Server) -> bytes:
             ):
                 return secured.getpeercert(binary_form=True) or b""
         except OSError:
-            time.sleep(0.05)
+            return b""
+
+    return wait_for(certificate, server.log, WAIT_S)
 
 
 def put_and_get(server: Server, *flags: str) -> None:
@@ -76,7 +77,7 @@ def shape(certificate: x509.Certificate, key_file: Path) -> dict[str, object]:
     }
 
 
-def made(server: Server, side: str) -> dict[str, object]:
+def issued(server: Server, side: str) -> dict[str, object]:
     directory = server.data_dir / "fixtures" / side
     certificate = x509.load_pem_x509_certificate((directory / "cert.pem").read_bytes())
     return shape(certificate, directory / "key.pem")
@@ -95,7 +96,7 @@ def test_made_certificates_are_etcds_own(tmp_path: Path) -> None:
         assert first == ssl.PEM_cert_to_DER_cert((fixtures / "client" / "cert.pem").read_text())
         put_and_get(here, f"--cacert={fixtures}/client/cert.pem")
     for side in ("client", "peer"):
-        assert made(here, side) == made(theirs, side)
+        assert issued(here, side) == issued(theirs, side)
     extensions = x509.load_der_x509_certificate(first).extensions
     assert [(each.oid._name, each.critical) for each in extensions] == [  # as of etcd 3.7
         ("keyUsage", True),

@@ -16,20 +16,16 @@ changes linearizable with calls.
 
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
-from enum import Enum, auto
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, Protocol
 
 from kvstore import errors
-from kvstore.batch import Metadata
 from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.internal import Field, credentials
 from tests.sim.access.auth_model import READ, WRITE, AuthModel, AuthState, Credential, hash_of
+from tests.sim.calls import Call, Caller, CallerKind, Mark
 from tests.sim.token_keys import claims_of
 from tests.sim.violation import demand
-
-if TYPE_CHECKING:
-    from tests.sim.checks import Call, Checker
 
 NEEDS_USER: Final = frozenset(
     {
@@ -84,36 +80,29 @@ Need = tuple[bytes, bytes, int]
 """(key, range end, access)"""
 
 
-class CallerKind(Enum):
-    """By what a caller is known."""
+class History(Protocol):
+    """What was applied where, and when: of the checker of all answers what this one reads."""
 
-    NOBODY = auto()
-    TOKEN = auto()
-    CERTIFICATE = auto()
-    PROCESS = auto()  # the server itself, with root's permission
+    applied: dict[int, int]
+    marks: list[Mark]
+    lease_states: list[dict[int, tuple[int, tuple[bytes, ...]]]]
+    now_ns: int
+    timeout_ns: int
 
-
-class Caller(NamedTuple):
-    """Who makes a call; user: "" for nobody, and for a token that was never given out."""
-
-    kind: CallerKind
-    user: str = ""
-    token: str = ""
-    metadata: Metadata | None = None
-
-
-NOBODY: Final = Caller(CallerKind.NOBODY)
+    @property
+    def index(self) -> int:
+        """The highest index any member has applied."""
 
 
 class AccessChecker:
     """The rules of one cluster."""
 
-    def __init__(self, checker: "Checker", model: AuthModel, token_ttl_ns: int) -> None:
+    def __init__(self, history: History, model: AuthModel, token_ttl_ns: int) -> None:
         self.model = model
         self.lost_before: dict[int, int] = {}  # member → tokens given out up to here are unknown
         self.refused: dict[str, int] = {}  # how often each refusal was seen
         self.allowed = 0  # answers to callers who needed permission and had it
-        self._checker = checker
+        self._history = history
         self._token_ttl_ns = token_ttl_ns
         self._given: set[str] = set()  # tokens of letters
 
@@ -122,26 +111,26 @@ class AccessChecker:
         return len(self.model.states) > 1
 
     def _state(self, index: int) -> AuthState:
-        return self.model.states[self._checker.marks[index].auth]
+        return self.model.states[self._history.marks[index].auth]
 
     def _leases(self, index: int) -> Mapping[int, tuple[int, tuple[bytes, ...]]]:
-        checker = self._checker
-        return checker.lease_states[checker.marks[index].leases]
+        history = self._history
+        return history.lease_states[history.marks[index].leases]
 
     def _indexes(self, caller: Caller, first: int, last: int) -> Iterator[int]:
         """Yield indexes from first to last, one of each that are alike for a caller."""
         seen = set()
         token = self.model.tokens.get(caller.token)
         for index in range(min(first, last), last + 1):
-            mark = self._checker.marks[index]
+            mark = self._history.marks[index]
             alike = mark.auth, mark.leases, token is not None and token.is_valid(index)
             if alike not in seen:
                 seen.add(alike)
                 yield index
 
-    def _window(self, call: "Call") -> Iterator[int]:
+    def _window(self, call: Call) -> Iterator[int]:
         """Yield the indexes a call may have been admitted or answered at."""
-        here = self._checker.applied.get(call.member, self._checker.index)
+        here = self._history.applied.get(call.member, self._history.index)
         return self._indexes(call.caller, call.local, here)
 
     def _credential(self, caller: Caller, index: int) -> Credential | str | None:
@@ -168,11 +157,11 @@ class AccessChecker:
         kind, state = _WRITES.get(request_field), self.model.state
         if kind is None or not state.enabled:
             return ""
-        leases = self._checker.lease_states[-1]
+        leases = self._history.lease_states[-1]
         needs = _needs_of(kind.FromString(body), leases, is_admin=_is_admin(state, credential))
         return _first_refusal(state, credential, needs)
 
-    def check_header(self, call: "Call", data: bytes) -> None:
+    def check_header(self, call: Call, data: bytes) -> None:
         """Check that an entry names the caller of the call it came from."""
         named = credentials(data)
         known: set[Credential | str | None] = set()
@@ -188,7 +177,7 @@ class AccessChecker:
 
     # Answers.
 
-    def check_answered(self, call: "Call", response: Any) -> None:
+    def check_answered(self, call: Call, response: Any) -> None:
         """Check that a call may have been answered as it was."""
         if not self._is_used or call.method == rpc.AUTHENTICATE:
             return
@@ -196,16 +185,16 @@ class AccessChecker:
         demand("" in admissions, call.caller, "was served:", call.request, "and not", admissions)
         self.check_shown(call, response)
 
-    def check_shown(self, call: "Call", response: Any) -> None:
+    def check_shown(self, call: Call, response: Any) -> None:
         """Check that what is shown now may be shown, at the index the member has applied."""
-        here = self._checker.applied[call.member]
+        here = self._history.applied[call.member]
         if not (self._is_used and call.reads_only and self._state(here).enabled):
             return
         refusal = self._permission(call, here, response)
         demand(not refusal, call.caller, "is shown", call.request, "at index", here, refusal)
         self.allowed += call.caller.kind in (CallerKind.TOKEN, CallerKind.CERTIFICATE)
 
-    def _admission(self, call: "Call", index: int) -> str:
+    def _admission(self, call: Call, index: int) -> str:
         """Return why a call is not admitted at an index, or nothing."""
         state, method = self._state(index), call.method
         if not state.enabled or method == rpc.AUTHENTICATE:
@@ -219,7 +208,7 @@ class AccessChecker:
         is_change = isinstance(request, pb.AlarmRequest) and request.action != pb.AlarmRequest.GET
         return state.check_admin(credential) if method in NEEDS_ADMIN or is_change else ""
 
-    def _permission(self, call: "Call", index: int, response: Any = None) -> str:
+    def _permission(self, call: Call, index: int, response: Any = None) -> str:
         """Return why a read may not be answered at an index, or nothing.
 
         response: if it is known, a lease's keys are those that it shows.
@@ -245,7 +234,7 @@ class AccessChecker:
 
     # Refusals.
 
-    def explains(self, call: "Call", text: str) -> bool:
+    def explains(self, call: Call, text: str) -> bool:
         """Tell whether a refusal of the caller was right at some index since the call was made."""
         if text not in REFUSALS:
             return False
@@ -257,8 +246,8 @@ class AccessChecker:
         if text == _INVALID:
             return self._may_be_unknown(call)
         if text == errors.AUTH_OLD_REVISION.text and call.reads_only:
-            here = self._checker.applied[call.member]
-            marks = self._checker.marks
+            here = self._history.applied[call.member]
+            marks = self._history.marks
             has_changed = marks[call.local].auth != marks[here].auth
             if has_changed or self.lost_before.get(call.member, 0) > call.local:
                 return True
@@ -267,20 +256,20 @@ class AccessChecker:
             for index in self._window(call)
         ) or self._hides_lease_keys(call, text)
 
-    def _hides_lease_keys(self, call: "Call", text: str) -> bool:
+    def _hides_lease_keys(self, call: Call, text: str) -> bool:
         """Tell whether a lease's keys, as the leader knew them, were not to be shown."""
-        checker, request = self._checker, call.request
+        history, request = self._history, call.request
         if not isinstance(request, pb.LeaseTimeToLiveRequest):
             return False
-        first, last = checker.marks[call.local].leases, checker.marks[checker.index].leases
-        states = checker.lease_states[first : last + 1]
+        first, last = history.marks[call.local].leases, history.marks[history.index].leases
+        states = history.lease_states[first : last + 1]
         keys = {key for state in states for key in _keys_of(state, request.ID)}
         shown = pb.LeaseTimeToLiveResponse(keys=sorted(keys))
         return any(text == self._permission(call, index, shown) for index in self._window(call))
 
-    def _may_be_unknown(self, call: "Call") -> bool:
+    def _may_be_unknown(self, call: Call) -> bool:
         """Tell whether the asked member may refuse a token: once it was given, all know it."""
-        caller, checker = call.caller, self._checker
+        caller, history = call.caller, self._history
         if caller.kind != CallerKind.TOKEN:
             return False
         token = self.model.tokens.get(caller.token)
@@ -288,9 +277,9 @@ class AccessChecker:
             return not (self.model.are_signed and claims_of(caller.token))
         if self.lost_before.get(call.member, 0) >= token.from_index:
             return True
-        if checker.now_ns - token.from_ns >= self._token_ttl_ns:
+        if history.now_ns - token.from_ns >= self._token_ttl_ns:
             return True
-        if checker.now_ns - call.asked_ns >= checker.timeout_ns:
+        if history.now_ns - call.asked_ns >= history.timeout_ns:
             return True
         was_enabled = self._state(call.local).enabled
         return any(
@@ -300,7 +289,7 @@ class AccessChecker:
 
     # Logins.
 
-    def _login_refusal(self, call: "Call", index: int) -> str:
+    def _login_refusal(self, call: Call, index: int) -> str:
         state, request = self._state(index), call.request
         assert isinstance(request, pb.AuthenticateRequest)
         if not state.enabled:
@@ -314,7 +303,7 @@ class AccessChecker:
         is_right = user.password == hash_of(request.password.encode())
         return "" if is_right else errors.AUTH_FAILED.text
 
-    def check_login(self, call: "Call", response: pb.AuthenticateResponse) -> None:
+    def check_login(self, call: Call, response: pb.AuthenticateResponse) -> None:
         """Check the token a login was answered with."""
         request, text = call.request, response.token
         assert isinstance(request, pb.AuthenticateRequest)
@@ -323,7 +312,7 @@ class AccessChecker:
             demand(claims, "a token that nobody signed:", text)
             assert claims is not None
             demand(claims[0] == request.name, "a token of", claims, "for", request.name)
-            here = self._checker.applied[call.member]
+            here = self._history.applied[call.member]
             is_right = any(
                 self._state(index).revision == claims[1] and not self._login_refusal(call, index)
                 for index in self._indexes(call.caller, call.floor, here)
@@ -344,13 +333,13 @@ class AccessChecker:
 
     def check_watching(self, caller: Caller, member: int, key: bytes, end: bytes) -> None:
         """Check that a caller may watch a range, at the index the member has applied."""
-        here = self._checker.applied[member]
+        here = self._history.applied[member]
         refusal = self._watch_refusal(caller, here, key, end)
         demand(not refusal, caller, "is shown events of", key, end, "at index", here, refusal)
 
     def may_watch(self, caller: Caller, member: int, key: bytes, end: bytes) -> bool:
         """Tell whether a caller may watch a range, at the index the member has applied."""
-        return not self._watch_refusal(caller, self._checker.applied[member], key, end)
+        return not self._watch_refusal(caller, self._history.applied[member], key, end)
 
     def _watch_refusal(self, caller: Caller, index: int, key: bytes, end: bytes) -> str:
         """Return why events may not be sent; the token may have ended since the watch began."""
@@ -370,7 +359,7 @@ class AccessChecker:
         key, end = watched
         text = reason.partition(" desc = ")[2]
         self.refused[text] = self.refused.get(text, 0) + 1
-        for index in self._indexes(caller, since, self._checker.applied[member]):
+        for index in self._indexes(caller, since, self._history.applied[member]):
             state, credential = self._state(index), self._credential(caller, index)
             if not state.enabled:
                 continue
@@ -384,19 +373,19 @@ class AccessChecker:
                     return True
         return False
 
-    def check_renewal(self, call: "Call") -> None:
+    def check_renewal(self, call: Call) -> None:
         """Check that a caller may keep a lease alive, at the index the member has applied."""
-        here = self._checker.applied[call.member]
+        here = self._history.applied[call.member]
         refusal = self._renewal_refusal(call, here)
         demand(not refusal, call.caller, "renews", call.request, "at index", here, refusal)
 
-    def explains_renewal(self, call: "Call", text: str) -> bool:
+    def explains_renewal(self, call: Call, text: str) -> bool:
         """Tell whether a keep-alive may be refused."""
         if text == _INVALID and call.caller.kind == CallerKind.TOKEN:
             return self._is_used  # the token may have expired
         return any(self._renewal_refusal(call, index) == text for index in self._window(call))
 
-    def _renewal_refusal(self, call: "Call", index: int) -> str:
+    def _renewal_refusal(self, call: Call, index: int) -> str:
         state = self._state(index)
         if not state.enabled:
             return ""
@@ -412,7 +401,7 @@ class AccessChecker:
         return _first_refusal(state, credential, [(key, b"", WRITE) for key in keys])
 
 
-def sets_password(body: bytes, call: "Call") -> bool | None:
+def sets_password(body: bytes, call: Call) -> bool | None:
     """Tell whether an entry's body is a call's, with the hash in the place of the password.
 
     None: the call sets no password.
@@ -426,14 +415,14 @@ def sets_password(body: bytes, call: "Call") -> bool | None:
     return is_same and b64decode(found.hashedPassword) == wanted
 
 
-def _shows_keys(call: "Call") -> bool:
+def _shows_keys(call: Call) -> bool:
     """Tell whether a read's answer needs permission."""
     if isinstance(call.request, pb.LeaseTimeToLiveRequest):
         return call.request.keys
     return call.method in _READS or call.method == rpc.LEASE_LEASES
 
 
-def _has_password(call: "Call") -> bool:
+def _has_password(call: Call) -> bool:
     """Tell whether a call without a credential is refused before a password is hashed."""
     return call.method not in _SETS_PASSWORD or bool(getattr(call.request, "password", ""))
 

@@ -14,8 +14,9 @@ from kvstore.wire import rpc
 from kvstore.wire.gen import rpc_pb2 as pb
 from kvstore.wire.gen.auth_pb2 import Permission as PermissionMessage
 from kvstore.wire.gen.auth_pb2 import UserAddOptions
-from tests.sim.access.access_checks import NEEDS_ADMIN, NOBODY, Caller, CallerKind
+from tests.sim.access.access_checks import NEEDS_ADMIN
 from tests.sim.access.auth_model import ROOT, AuthModel, hash_of
+from tests.sim.calls import NOBODY, Caller, CallerKind
 from tests.sim.options import Options
 
 USERS: Final = (ROOT, "ann", "ben", "cleo")

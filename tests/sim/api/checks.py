@@ -210,14 +210,16 @@ class WatchCheck:
         self._checks.reveal(revision)
         self._checks.oracle.when(revision, lambda: self._compare(revision, None))
 
-    def _compare(self, revision: int, told: Seen | None) -> None:
+    def _compare(self, revision: int, reported: Seen | None) -> None:
         wanted = None
         for change in self._checks.oracle.changes_of(self._scope, self._checked):
-            if change.revision >= revision + (told is None):
+            if change.revision >= revision + (reported is None):
                 wanted = change
                 break
             demand(None, self._name, "of", self._scope, "was not told of", change)
-        if told is not None:
-            holds = wanted is not None and wanted[:3] == told[:3] and same(told.obj, wanted.obj)
-            demand(holds, self._name, "was told", told, "instead of", wanted)
+        if reported is not None:
+            holds = (
+                wanted is not None and wanted[:3] == reported[:3] and same(reported.obj, wanted.obj)
+            )
+            demand(holds, self._name, "was told", reported, "instead of", wanted)
         self._checked = revision

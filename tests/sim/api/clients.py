@@ -118,24 +118,24 @@ class Writer(Client):
         self._checks.written(tag, made, condition)
         self._known[place] = made
 
-    def _new(self, place: tuple[str, str], data: Object) -> Object:
-        namespace, name = place
+    def _new(self, location: tuple[str, str], data: Object) -> Object:
+        namespace, name = location
         labels = {"color": self._rng.choice(COLORS)}
         metadata = {"namespace": namespace, "name": name, "labels": labels}
         return {"metadata": metadata, "data": data}
 
-    async def _base(self, place: tuple[str, str], *, is_stale: bool) -> Object | None:
+    async def _base(self, location: tuple[str, str], *, is_stale: bool) -> Object | None:
         if is_stale:
-            return self._known.get(place)
-        return await self._api.get(CONFIG_MAPS, *place)
+            return self._known.get(location)
+        return await self._api.get(CONFIG_MAPS, *location)
 
-    async def _delete(self, place: tuple[str, str], *, has_version: bool) -> None:
-        obj = await self._api.get(CONFIG_MAPS, *place)
+    async def _delete(self, location: tuple[str, str], *, has_version: bool) -> None:
+        obj = await self._api.get(CONFIG_MAPS, *location)
         version = obj["metadata"]["resourceVersion"] if has_version else ""
         uid = obj["metadata"]["uid"]
         floor = self._checks.revealed if has_version else version_of(obj)
         floor = min(floor, version_of(obj))
-        await self._api.delete(CONFIG_MAPS, *place, uid=uid, resource_version=version)
+        await self._api.delete(CONFIG_MAPS, *location, uid=uid, resource_version=version)
         self._checks.deleted(uid, floor, int(version or 0))
 
 

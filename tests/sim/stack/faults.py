@@ -132,4 +132,4 @@ class Faults:
         weather.unanswered = rng.choice((0.0, 0.02, 0.1))
         weather.watch_ends = rng.choice((0.0, 0.02, 0.1))
         weather.delay_s = rng.choice(((0.0001, 0.001), (0.001, 0.05)))
-        weather.lag_s = rng.choice(((0.0, 0.001), (0.0, 0.2), (0.0, 2.0)))
+        weather.piece_delay_s = rng.choice(((0.0, 0.001), (0.0, 0.2), (0.0, 2.0)))

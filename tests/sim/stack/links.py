@@ -30,7 +30,7 @@ class Weather:
     """The faults of all links of clients; worlds set them."""
 
     delay_s: tuple[float, float] = (0.0001, 0.001)
-    lag_s: tuple[float, float] = (0.0, 0.001)
+    piece_delay_s: tuple[float, float] = (0.0, 0.001)
     """On top, for each piece of a watch."""
     lost: float = 0.0
     """Share of requests that never arrive."""
@@ -43,7 +43,7 @@ class Weather:
         """End all faults."""
         self.lost = self.unanswered = self.watch_ends = 0.0
         calm = Weather()
-        self.delay_s, self.lag_s = calm.delay_s, calm.lag_s
+        self.delay_s, self.piece_delay_s = calm.delay_s, calm.piece_delay_s
 
 
 class Asked(NamedTuple):
@@ -86,7 +86,7 @@ class SimTransport:
         self._network = network
         self._name = name
         self._user = user
-        self._place = network.rng.randrange(len(network.servers)) if first is None else first
+        self._position = network.rng.randrange(len(network.servers)) if first is None else first
         self._tokens: dict[tuple[str, int], str] = {}
         self.is_cut = False
         """Whether nothing gets through: faults of the client's own machine."""
@@ -108,7 +108,7 @@ class SimTransport:
         if self.is_cut:
             await asyncio.sleep(timeout_s)
             raise UnreachableError(f"no answer within {timeout_s} s")
-        process = network.servers[self._place]
+        process = network.servers[self._position]
         if process.server is None:
             await self._next(_REFUSED_S)
             raise UnreachableError("connection refused")
@@ -191,7 +191,7 @@ class SimTransport:
 
     async def _next(self, pause_s: float) -> None:
         """Go to another server, next time."""
-        self._place = (self._place + 1) % len(self._network.servers)
+        self._position = (self._position + 1) % len(self._network.servers)
         await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
@@ -268,7 +268,7 @@ class _Watching:
     def _later(self, piece: bytes | None) -> None:
         network = self._network
         delay_s = network.rng.uniform(*network.weather.delay_s)
-        delay_s += network.rng.uniform(*network.weather.lag_s)
+        delay_s += network.rng.uniform(*network.weather.piece_delay_s)
         at_s = max(self._loop.time() + delay_s, self._process.held_until_s)
         self._pipe.send(at_s, lambda: self._arrive(piece))
 

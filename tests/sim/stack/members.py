@@ -150,7 +150,7 @@ class StoreMembers:
         network.now_ns = self.clock.now_ns
         network.delay_ns = self._options.delay_ns
         network.is_ordered = True
-        self._tasks = OffloadedTasks(network, _TIMEOUT_NS)
+        self._tasks: OffloadedTasks[Member] = OffloadedTasks(network, _TIMEOUT_NS)
         checkers = Checkers(cast("Checker", _NoStoreChecks()), cast("RaftChecker", _NoRaftChecks()))
         self.members: Final = [
             _Member(number, rng, self._options, checkers, _QuietTrace(), self.clock, network)

@@ -55,7 +55,7 @@ class AgentProcess:
         self.clock: Final = SimClock()
         self.life = 0
         self._world = world
-        self._chance = world.rng.random
+        self._random = world.rng.random
         self._transports: list[SimTransport] = []
         self._process: asyncio.Task[None] | None = None
 
@@ -108,7 +108,7 @@ class AgentProcess:
         log = self._world.log
         while True:
             election = LeaderElection(
-                api, LeaseName(_NAMESPACE, lease), identity, self.clock, self._chance, log, _TERMS
+                api, LeaseName(_NAMESPACE, lease), identity, self.clock, self._random, log, _TERMS
             )
             await election.run(lead)
             self._world.counts["leases lost"] += 1
@@ -130,9 +130,9 @@ class ManagerProcess(AgentProcess):
         world = self._world
         world.counts["managers lead"] += 1
         async with AsyncExitStack() as stack:
-            informers = Informers(self.api(_MANAGER), self.clock, self._chance, world.log)
+            informers = Informers(self.api(_MANAGER), self.clock, self._random, world.log)
             await stack.enter_async_context(informers)
-            environment = Environment(informers, self.clock, self._chance, world.log)
+            environment = Environment(informers, self.clock, self._random, world.log)
             manager = Manager(self._make(), self, environment)
             stack.push_async_callback(manager.stop)
             await manager.start()
@@ -150,9 +150,9 @@ class SchedulerProcess(AgentProcess):
         world = self._world
         world.counts["schedulers lead"] += 1
         api = self.api(_SCHEDULER)
-        async with Informers(api, self.clock, self._chance, world.log) as informers:
+        async with Informers(api, self.clock, self._random, world.log) as informers:
             scheduler = Scheduler(
-                api, informers, self.clock, self._chance, world.log, host=self.name
+                api, informers, self.clock, self._random, world.log, host=self.name
             )
             try:
                 await scheduler.start()
@@ -168,9 +168,9 @@ class NodeProcess(AgentProcess):
     async def _run(self) -> None:
         world = self._world
         api = self.api(_NODES)
-        async with Informers(api, self.clock, self._chance, world.log) as informers:
+        async with Informers(api, self.clock, self._random, world.log) as informers:
             options = HollowOptions((self.name,), adopts=False)
-            nodes = HollowNodes(api, informers, self.clock, self._chance, world.log, options)
+            nodes = HollowNodes(api, informers, self.clock, self._random, world.log, options)
             try:
                 await nodes.start()
                 await asyncio.Event().wait()

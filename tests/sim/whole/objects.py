@@ -63,9 +63,9 @@ class Objects:
                     known = ("Started", "Progress", "Interrupted", "Resumed")
                     demand(name in known, "the observer lost", value)
 
-    def _take(self, place: str, revision: int, value: bytes) -> None:
+    def _take(self, path: str, revision: int, value: bytes) -> None:
         self.revision = revision
-        resource, _, key = place.removeprefix("/registry/").partition("/")
+        resource, _, key = path.removeprefix("/registry/").partition("/")
         if resource == "services":
             kind, _, key = key.partition("/")
             resource = f"services/{kind}"

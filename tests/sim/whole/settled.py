@@ -60,13 +60,13 @@ def _pods(objects: Objects, uid: str) -> list[Object]:
     return [each for each in objects.owned("pods", uid) if not is_ended(each)]
 
 
-def _counts(kind: str, obj: Object, pods: list[Object], wanted: int) -> Iterator[str]:
+def _counts(kind: str, obj: Object, pods: list[Object], expected: int) -> Iterator[str]:
     """Tell what differs of pods: so many, all ready."""
     ready = sum(map(is_ready, pods))
-    if len(pods) != wanted:
-        yield f"{_name(kind, obj)} has {len(pods)} pods of {wanted}"
-    elif ready != wanted and all(each["spec"].get("nodeName") for each in pods):
-        yield f"{_name(kind, obj)} has {ready} ready pods of {wanted}"
+    if len(pods) != expected:
+        yield f"{_name(kind, obj)} has {len(pods)} pods of {expected}"
+    elif ready != expected and all(each["spec"].get("nodeName") for each in pods):
+        yield f"{_name(kind, obj)} has {ready} ready pods of {expected}"
 
 
 def _deployments(objects: Objects) -> Iterator[str]:

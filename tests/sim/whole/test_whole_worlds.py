@@ -65,7 +65,7 @@ def test_a_planted_bug_is_found(canary: Canary) -> None:
         settled_s = 60.0
         planted: ClassVar[tuple[Bug, ...]] = (planted(canary),)
 
-    assert canary.words in _found(World, canary.words, canary.often)
+    assert canary.words in _violation_of(World, canary.words, canary.often)
 
 
 @pytest.mark.slow
@@ -90,10 +90,10 @@ def test_a_collector_that_deletes_what_is_owned_is_found() -> None:
                     except (ApiError, UnreachableError) as error:
                         self.note("refused", str(error)[:80])
 
-    assert "of the living" in _found(World, "of the living")
+    assert "of the living" in _violation_of(World, "of the living")
 
 
-def _found(kind: type[WholeWorld], words: str, often: str = "") -> str:
+def _violation_of(kind: type[WholeWorld], words: str, often: str = "") -> str:
     """Return the violation with these words that some seed finds, or what was found instead."""
     seen: list[str] = []
     for seed in range(1, 1 + CANARY_SEEDS):

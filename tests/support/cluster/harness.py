@@ -275,15 +275,15 @@ class Cluster:
     def leader(self) -> ClusterMember:
         """Return the leader of the highest term, waiting for one that has committed in it."""
 
-        def found() -> ClusterMember | None:
+        def elected() -> ClusterMember | None:
             leaders = [each for each in self.running if each.is_leader]
             best = max(leaders, key=lambda each: each.parts.raft.term, default=None)
             if best is None or not best.parts.state.lessor.is_primary:
                 return None
             return best
 
-        self.run_until(lambda: found() is not None)
-        leader = found()
+        self.run_until(lambda: elected() is not None)
+        leader = elected()
         assert leader is not None
         return leader
 

@@ -106,7 +106,7 @@ class LinkEnd:
         self.id = member_id
         self.logger = ListLog()
         self.removed = removed or set()
-        self.told_removed: list[str] = []
+        self.removals: list[str] = []
         self.received: list[tuple[int, bytes]] = []
         self.bell: queue.SimpleQueue[None] = queue.SimpleQueue()
         self.source = FileSource(directory)
@@ -125,7 +125,7 @@ class LinkEnd:
             receiver=SnapshotReceiver(directory, self._take, self.logger),
             questions=questions or Echo(),
             is_removed=lambda each: each in self.removed,
-            on_removed=self.told_removed.append,
+            on_removed=self.removals.append,
             logger=self.logger,
         )
         self.urls = self.network.bind(urls)

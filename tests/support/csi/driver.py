@@ -4,7 +4,7 @@
     async with registered(driver, node_root) as driver: …       as node-driver-registrar does it
 
     driver.hangs = {"NodePublishVolume"};  driver.refuses["NodeStageVolume"] = (code, text)
-    driver.garbles = {"NodeGetInfo"};      driver.asked("NodePublishVolume")
+    driver.garbles = {"NodeGetInfo"};      driver.requests("NodePublishVolume")
 
 Published volumes are bind mounts where the test is root; elsewhere they are empty directories.
 """
@@ -55,7 +55,7 @@ class Driver(grpc.GenericRpcHandler):
         self.sizes: dict[str, int] = {}
         self._mounts = os.geteuid() == 0 if mounts is None else mounts
 
-    def asked(self, method: str) -> list[Any]:
+    def requests(self, method: str) -> list[Any]:
         """Return the requests of a method, in order."""
         return [request for name, request in self.calls if name == method]
 
@@ -192,7 +192,7 @@ class _Registrar(grpc.GenericRpcHandler):
 
     def __init__(self, info: registration.PluginInfo) -> None:
         self.info = info
-        self.told: list[registration.RegistrationStatus] = []
+        self.statuses: list[registration.RegistrationStatus] = []
         self.hangs = False
 
     @override
@@ -203,7 +203,7 @@ class _Registrar(grpc.GenericRpcHandler):
             return self.info.SerializeToString()
 
         async def notify(data: bytes, _context: Any) -> bytes:
-            self.told.append(registration.RegistrationStatus.FromString(data))
+            self.statuses.append(registration.RegistrationStatus.FromString(data))
             return b""
 
         methods = {"GetInfo": get_info, "NotifyRegistrationStatus": notify}

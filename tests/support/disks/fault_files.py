@@ -52,11 +52,11 @@ class FaultFiles(UnsyncedFiles):
         self.fail_at = fail_at
         self.short_write = short_write
 
-    def _do(self, name: str, act: Callable[[], T]) -> T:
+    def _do(self, name: str, operation: Callable[[], T]) -> T:
         self.calls.append(name)
         if self.fail_at is not None and len(self.calls) > self.fail_at:
             raise OSError(self.error_number, os.strerror(self.error_number))
-        return act()
+        return operation()
 
     @override
     def make_directory(self, path: Path) -> None:

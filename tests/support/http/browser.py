@@ -23,6 +23,8 @@ from typing import Any, Self
 
 import pytest
 
+from tests.support.waiting import wait_for
+
 WAIT_S = 60.0
 _READ_BYTES = 1 << 20
 _FLAGS = (
@@ -66,11 +68,9 @@ class Page:
 
     def wait_for(self, expression: str) -> Any:
         """Evaluate until it is true; return the value."""
-        end_s = time.monotonic() + WAIT_S
-        while not (value := self.evaluate(expression)):
-            assert time.monotonic() < end_s, f"{expression} did not become true: {self.text()}"
-            time.sleep(0.05)
-        return value
+        return wait_for(
+            lambda: self.evaluate(expression), lambda: f"{expression}: {self.text()}", WAIT_S
+        )
 
     def text(self) -> str:
         """Return what can be read on the page."""

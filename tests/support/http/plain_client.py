@@ -61,13 +61,13 @@ class Wire:
         """Send one piece of a chunked body; empty: the end."""
         self.send(b"%x\r\n%s\r\n" % (len(data), data))
 
-    def until(self, wanted: bytes) -> bytes:
+    def until(self, expected: bytes) -> bytes:
         """Read until something was seen; return all up to its end, and forget it."""
-        while wanted not in self.seen:
+        while expected not in self.seen:
             data = self.socket.recv(65536)
             assert data, f"the server closed; seen {self.seen!r}"
             self.seen += data
-        at = self.seen.index(wanted) + len(wanted)
+        at = self.seen.index(expected) + len(expected)
         found, self.seen = self.seen[:at], self.seen[at:]
         return found
 

@@ -32,7 +32,7 @@ class Seen:
     wrote: int = 0  # the revision of a write
 
 
-def held(row: kv_pb2.KeyValue | None) -> Held:
+def held_of(row: kv_pb2.KeyValue | None) -> Held:
     """Return what a read of a key returned."""
     return (0, b"") if row is None else (row.mod_revision, row.value)
 
@@ -48,7 +48,7 @@ def rows(client: Client, last: int) -> dict[bytes, list[tuple[int, Held]]]:
     for event in client.history(1, last):
         kv = event.kv
         is_deletion = event.type == kv_pb2.Event.DELETE
-        found[kv.key].append((kv.mod_revision, (0, b"") if is_deletion else held(kv)))
+        found[kv.key].append((kv.mod_revision, (0, b"") if is_deletion else held_of(kv)))
     return found
 
 

@@ -147,7 +147,7 @@ class GroupMember:
             ),
             logger,
             files=UnsyncedFiles(),
-            open_backend=lambda place: group.open_backend(name, place),
+            open_backend=lambda path: group.open_backend(name, path),
             segment_bytes=1 << 20,
         )
         self.parts = build(
@@ -164,7 +164,7 @@ class GroupMember:
     def id(self) -> int:
         return self.parts.member_id
 
-    def said(self, msg: str) -> list[dict[str, object]]:
+    def logged(self, msg: str) -> list[dict[str, object]]:
         """Return the lines of the log with this message."""
         return [line for line in self.log.rows if line["msg"] == msg]
 
@@ -214,10 +214,10 @@ class Group:
 
     # The members.
 
-    def open_backend(self, name: str, place: Path) -> Backend:
+    def open_backend(self, name: str, path: Path) -> Backend:
         """Return a member's state, as it left it."""
         if not self._in_memory:
-            return LmdbBackend(place)
+            return LmdbBackend(path)
         return self.backends.setdefault(name, MemoryBackend())
 
     def start(self, name: str, *flags: str) -> GroupMember:

@@ -19,6 +19,7 @@ from typing import Any
 from google.protobuf.message import Message
 from typing_extensions import override
 
+from kvstack.component.clock import Clock
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstore.backend import Backend
 from kvstore.batch import Inbox, Outbox, messages
@@ -151,20 +152,19 @@ class FaultyLmdbBackend(LmdbBackend):
         super().commit()
 
 
-class FakeClock:
+class FakeClock(Clock):
     """A clock that stands still unless it is pushed."""
 
     def __init__(self) -> None:
         self.now_ns = FIRST_NS
 
+    @override
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    @override
     def unix_ms(self) -> int:
         return 1_700_000_000_000 + self.now_ns // 1_000_000
-
-    def unix_s(self) -> int:
-        return self.unix_ms() // 1000
 
 
 class Harness:

@@ -285,18 +285,18 @@ def test_a_users_tokens_are_dropped_with_the_password_and_all_with_auth() -> Non
     store.enable()
     tokens = store.tokens
 
-    def known(token: str) -> bool:
+    def identifies(token: str) -> bool:
         return tokens.identify(token, store.revision, 0, 0) is not None
 
     store.authenticate("alice", "a", 1, 0)
     store.authenticate("root", "r", 1, 0)
     store.change_password("alice", TEXT)
-    assert (known("a.1"), known("r.1")) == (False, True)
+    assert (identifies("a.1"), identifies("r.1")) == (False, True)
     store.authenticate("alice", "a", 2, 0)
     store.delete_user("alice")
-    assert (known("a.2"), known("r.1")) == (False, True)
+    assert (identifies("a.2"), identifies("r.1")) == (False, True)
     store.disable()
-    assert not known("r.1")
+    assert not identifies("r.1")
 
 
 def test_a_user_without_password_gets_none() -> None:

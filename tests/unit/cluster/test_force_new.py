@@ -66,7 +66,7 @@ def test_what_was_not_committed_is_dropped(group: Group) -> None:
     assert group.leader.parts.raft.last_index == last + 5
     group.cuts.clear()
     survivor = alone(group, name)
-    assert survivor.said("forcing restart member")[0]["discarded_entries"] == 5
+    assert survivor.logged("forcing restart member")[0]["discarded_entries"] == 5
     assert value(group, name, b"lost0") == []
     assert value(group, name, b"kept") == [b"1"]
     group.put(name, b"new", b"2")

@@ -3,7 +3,6 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import contains
@@ -17,6 +16,7 @@ from kvstore.http.exchange import PageRequest, Responder
 from kvstore.http.h1_server import H1Server
 from tests.support.http.harness import Pages
 from tests.support.http.plain_client import WebSocket, Wire, ask
+from tests.support.waiting import wait_for
 
 WAIT_S = 60.0
 GET = b"GET %s HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -65,10 +65,7 @@ class Echo:
             self.left.append(path)
 
     def until(self, condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.005)
+        wait_for(condition, timeout_s=WAIT_S, every_s=0.005)
 
     def close(self) -> None:
         async def stop() -> None:
@@ -250,7 +247,5 @@ def test_streams_of_clients_that_went_away_are_ended(tmp_path: Path) -> None:
             wire.socket.close()
         for each in sockets:
             each.wire.socket.close()
-        deadline = time.monotonic() + WAIT_S
-        while hub._streams or pages.side.client._streams or pages.side.client._outstanding:
-            assert time.monotonic() < deadline, (hub._streams, pages.side.client._streams)
-            time.sleep(0.005)
+        client = pages.side.client
+        wait_for(lambda: not (hub._streams or client._streams or client._outstanding))

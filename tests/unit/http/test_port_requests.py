@@ -37,13 +37,13 @@ class Port:
     def ask(self, target: str) -> None:
         self.side.fill(Inbox(requests=[(1, "GET", target, [], b"")]))
 
-    def until(self, wanted: str) -> list[Any]:
+    def until(self, expected: str) -> list[Any]:
         """Drain when woken until something is in a column; return all that came in it."""
         while True:
             self._bell.get(timeout=WAIT_S)
             out = Outbox()
             self.side.drain(out)
-            if found := getattr(out, wanted):
+            if found := getattr(out, expected):
                 return list(found)
 
 

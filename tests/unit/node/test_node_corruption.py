@@ -68,8 +68,8 @@ def test_equal_members_get_no_alarm(group: Group) -> None:
     group.idle_for(1300)
     assert alarms(group) == []
     assert group.leader is not None
-    assert group.leader.said("finished compaction hash check")
-    assert len(group.leader.said("finished peer corruption check")) == 2
+    assert group.leader.logged("finished compaction hash check")
+    assert len(group.leader.logged("finished peer corruption check")) == 2
 
 
 def test_a_compaction_finds_the_one_that_differs(group: Group) -> None:
@@ -96,7 +96,7 @@ def test_a_default_check_finds_it_too_and_checks_twice(group: Group) -> None:
     spoil(wrong)
     group.idle_for(600)
     assert group.leader is not None
-    assert len(group.leader.said("found data inconsistency with peers")) == 1
+    assert len(group.leader.logged("found data inconsistency with peers")) == 1
     assert alarms(group) == []
     group.run_for(11)
     assert alarms(group) == [wrong.id]
@@ -142,7 +142,7 @@ def test_without_a_majority_a_default_check_raises_no_alarm(tmp_path: Path) -> N
     group.idle_for(700)
     assert alarms(group) == []
     assert group.leader is not None
-    assert group.leader.said("found data inconsistency with peers")
+    assert group.leader.logged("found data inconsistency with peers")
     group.close()
 
 
@@ -201,7 +201,7 @@ def test_behind_the_fence(group: Group) -> None:
     assert f"memberID:{wrong.id} alarm:CORRUPT" in status.errors
     group.call(wrong.name, rpc.MEMBER_LIST, pb.MemberListRequest(linearizable=True))
     group.call(wrong.name, rpc.HASH_KV, pb.HashKVRequest())
-    line = wrong.said(
+    line = wrong.logged(
         "this member's data differs from the others': it is fenced off and serves no data. "
         "To rebuild it, restart it with the flag below in addition to its present ones"
     )
@@ -228,7 +228,7 @@ def test_a_restarted_member_raises_its_own_alarm(group: Group) -> None:
     wrong = restart(group, name)
     group.run_until(lambda: wrong.node.is_ready, "joining")
     group.run_for(5)
-    assert len(wrong.said("found data inconsistency with peers")) == 1
+    assert len(wrong.logged("found data inconsistency with peers")) == 1
     assert alarms(group) == []
     group.run_for(12)
     assert alarms(group) == [wrong.id]
@@ -241,7 +241,7 @@ def test_a_restarted_member_without_differences(group: Group) -> None:
     back = restart(group, follower(group).name)
     group.run_until(lambda: back.node.is_ready, "joining")
     group.run_for(5)
-    assert back.said("initial corruption checking passed; no corruption")
+    assert back.logged("initial corruption checking passed; no corruption")
 
 
 def test_a_restarted_member_must_not_serve_before_it_is_compared(group: Group) -> None:
@@ -249,7 +249,7 @@ def test_a_restarted_member_must_not_serve_before_it_is_compared(group: Group) -
     name = follower(group).name
     back = restart(group, name, gate)
     group.run_until(lambda: back.node.is_ready, "joining")
-    assert back.said("initial corruption checking passed; no corruption")
+    assert back.logged("initial corruption checking passed; no corruption")
     spoil(back)
     restart(group, name, gate)
     with pytest.raises(CorruptionError, match="found data inconsistency with peers"):
@@ -280,7 +280,7 @@ def test_the_others_have_compacted_what_a_member_has(group: Group) -> None:
         group.run_for(1)
         assert group.clock.now_ns - before_ns < 5 * 10**9
         assert back.parts.state.store.compacted == revision
-        passed = back.said("initial corruption checking passed; no corruption")
+        passed = back.logged("initial corruption checking passed; no corruption")
         assert len(passed) == len(flags) + 1
 
 

@@ -139,7 +139,7 @@ def test_a_downgrade_from_its_beginning_to_its_end(group: Group) -> None:
             member.version = "3.6.4"
     group.run_for(10)
     assert {m.parts.state.membership.downgrade_target for m in group.members.values()} == {"3.6.0"}
-    assert not leader.said("the cluster has been downgraded")
+    assert not leader.logged("the cluster has been downgraded")
 
 
 def test_the_end_of_a_downgrade(group: Group, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,7 +154,7 @@ def test_the_end_of_a_downgrade(group: Group, monkeypatch: pytest.MonkeyPatch) -
     assert versions(group) == {"3.6.0"}
     assert {m.parts.state.membership.downgrade_target for m in group.members.values()} == {None}
     assert group.leader is not None
-    assert group.leader.said("the cluster has been downgraded")
+    assert group.leader.logged("the cluster has been downgraded")
 
 
 def test_a_downgrade_is_cancelled(group: Group) -> None:
@@ -186,8 +186,8 @@ def test_a_lowered_version_takes_a_snapshot(group: Group) -> None:
     downgrade(group, "a", ENABLE, "3.6.0")
     group.run_for(5)
     for member in group.members.values():
-        assert len(member.said("saved snapshot")) == 1
-        told = member.said("updated cluster version")
+        assert len(member.logged("saved snapshot")) == 1
+        told = member.logged("updated cluster version")
         assert [(line["before"], line["to"]) for line in told] == [("3.7.0", "3.6.0")]
 
 

@@ -10,7 +10,7 @@ KEYS = [bytes([each]) for each in b"abcd"]
 ENDS = [b"", b"\0", b"b", b"c", b"e"]
 
 
-def kept(cache: RangeCache, name: bytes, start: bytes, end: bytes, revision: int = 0) -> None:
+def keep(cache: RangeCache, name: bytes, start: bytes, end: bytes, revision: int = 0) -> None:
     cache.keep(cache.begin((NOBODY, name), (start, end), revision), b"answer of " + name)
 
 
@@ -40,7 +40,7 @@ def test_a_write_takes_what_it_meets_and_nothing_else(
     cache = RangeCache()
     points = [each + tail for each in (b"", *KEYS, b"e") for tail in (b"", b"\0", b"x")]
     for number, (start, end) in enumerate(reads):
-        kept(cache, b"%d" % number, start, end)
+        keep(cache, b"%d" % number, start, end)
     cache.invalidate(write)
     for number, (start, end) in enumerate(reads):
         shared = any(covers(start, end, each) and covers(*write, each) for each in points)
@@ -70,11 +70,11 @@ def test_one_user_is_not_given_what_another_read() -> None:
 
 def test_reads_at_a_revision_outlive_writes_but_not_compactions() -> None:
     cache = RangeCache()
-    kept(cache, b"5", b"a", b"", 5)
+    keep(cache, b"5", b"a", b"", 5)
     cache.invalidate((b"a", b""))
     assert has(cache, b"5")
     cache.compact(7)
-    kept(cache, b"6", b"a", b"", 6)
+    keep(cache, b"6", b"a", b"", 6)
     assert not has(cache, b"6")
     assert cache.compacted == 7
 
@@ -82,12 +82,12 @@ def test_reads_at_a_revision_outlive_writes_but_not_compactions() -> None:
 def test_the_least_recently_used_go_first() -> None:
     cache = RangeCache(entries_max=2)
     for name in (b"1", b"2"):
-        kept(cache, name, name, b"")
+        keep(cache, name, name, b"")
     assert has(cache, b"1")
-    kept(cache, b"3", b"3", b"")
+    keep(cache, b"3", b"3", b"")
     assert [has(cache, each) for each in (b"1", b"2", b"3")] == [True, False, True]
     assert len(cache) == 2
     small = RangeCache(bytes_max=25)
     for name in (b"1", b"2", b"3"):
-        kept(small, name, name, b"\0")
+        keep(small, name, name, b"\0")
     assert [has(small, each) for each in (b"1", b"2", b"3")] == [False, True, True]

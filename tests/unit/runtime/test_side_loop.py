@@ -53,9 +53,9 @@ class Pair:
             self.turn()
         return future.result()
 
-    def until(self, wanted: str) -> list[Any]:
+    def until(self, expected: str) -> list[Any]:
         """Take turns when woken until something for the client port is in a column."""
-        while not (found := getattr(self.left, wanted)):
+        while not (found := getattr(self.left, expected)):
             self.bell.get(timeout=WAIT_S)
             self.turn()
         return list(found)

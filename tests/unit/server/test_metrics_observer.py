@@ -65,7 +65,7 @@ class Watched:
     def wait(self, duration_ns: int) -> None:
         self.cluster.clock.now_ns += duration_ns
 
-    def said(self, msg: str) -> list[dict[str, object]]:
+    def logged(self, msg: str) -> list[dict[str, object]]:
         return [fields for text, fields in self.log if text.startswith(msg)]
 
 
@@ -92,7 +92,7 @@ def test_late_heartbeats(leader: Watched, cluster: Cluster) -> None:
     leader.wait(2 * heartbeat_ns + 250 * MS)
     leader.fill()
     assert leader.observer.sources.observer.late_heartbeats == 2
-    told = leader.said("leader failed to send out heartbeat on time; took too long")
+    told = leader.logged("leader failed to send out heartbeat on time; took too long")
     assert {each["to"] for each in told} == {
         f"{each.id:x}" for each in cluster.members if not each.is_leader
     }
@@ -129,13 +129,13 @@ def test_slow_syncs_and_commits(leader: Watched) -> None:
     for took_ns in (5 * MS, SECOND):
         leader.disk.wal.sync_ns += took_ns
         leader.drain()
-    assert leader.said("slow fdatasync") == []
+    assert leader.logged("slow fdatasync") == []
     leader.disk.wal.sync_ns += 1500 * MS
     leader.disk.backend.commit_ns += SLOW_REQUEST_NS + 1
     leader.drain()
     leader.drain()
-    assert leader.said("slow fdatasync") == [{"took": "1.5s", "expected-duration": "1s"}]
-    assert leader.said("slow database commit") == [
+    assert leader.logged("slow fdatasync") == [{"took": "1.5s", "expected-duration": "1s"}]
+    assert leader.logged("slow database commit") == [
         {"took": "300.000001ms", "expected-duration": "300ms"}
     ]
 
@@ -151,7 +151,7 @@ def test_a_slow_put_and_its_cause(leader: Watched) -> None:
     assert (kept.method, kept.code, kept.count, kept.took_ms) == ("KV/Put", "OK", 1, 400.0)
     assert kept.cause == "disk sync"
     assert kept.stages_ms["other work of the turn"] == 50.0
-    (told,) = leader.said("request stats")
+    (told,) = leader.logged("request stats")
     assert told["time spent"] == "400ms"
     assert told["response type"] == "/etcdserverpb.KV/Put"
     assert told["remote"] == "127.0.0.1:4711"
@@ -174,7 +174,7 @@ def test_secrets_of_other_requests_are_not_shown(leader: Watched) -> None:
     leader.fill(Inbox(calls=[(1, rpc.AUTHENTICATE, body)]))
     leader.wait(SECOND)
     leader.drain(Outbox(replies=[(1, 0, b"token")]))
-    (told,) = leader.said("request stats")
+    (told,) = leader.logged("request stats")
     assert (told["request content"], told["request size"]) == ("", -1)
     assert told["remote"] == "No remote client info."
     assert "hunter2" not in str(leader.log)

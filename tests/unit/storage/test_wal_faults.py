@@ -83,9 +83,9 @@ def test_every_call_fails_once(tmp_path: Path) -> None:
             check_acknowledged(directory, done)
 
 
-def failure(act: Callable[[], object]) -> str:
+def failure(operation: Callable[[], object]) -> str:
     try:
-        act()
+        operation()
     except StorageFatalError as error:
         return str(error)
     return ""

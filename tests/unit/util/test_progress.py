@@ -18,7 +18,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(text: str) -> list[str]:
+def lines_of(text: str) -> list[str]:
     """Return what the line showed, one after the other."""
     return text.split("\r\x1b[K")[1:]
 
@@ -31,7 +31,7 @@ def test_a_line_is_drawn_ten_times_a_second_and_erased(monkeypatch: pytest.Monke
     for _ in range(4):
         line.advance(MIB)
     line.erase()
-    assert shown(terminal.getvalue()) == [
+    assert lines_of(terminal.getvalue()) == [
         "importing   50 %       2.0 of 4.0 MiB  4.0 MiB/s",
         "importing  100 %       4.0 of 4.0 MiB  4.0 MiB/s",
         "",
@@ -51,7 +51,7 @@ def test_a_narrow_terminal_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None
     times = iter([0.0, 1.0])
     terminal = Terminal()
     ProgressLine("importing", MIB, terminal, lambda: next(times)).advance(MIB)
-    (line,) = shown(terminal.getvalue())
+    (line,) = lines_of(terminal.getvalue())
     assert len(line) == 19
 
 

@@ -7,7 +7,7 @@ ended, or waiting for too long ─► cleaner ─► deleted
 
 import base64
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from cryptography import x509
 from typing_extensions import override
@@ -43,8 +43,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core import conditions
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.core.node_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER
 
 _SERVICE_ACCOUNT: Final = "certificate-controller"
 _BACK_OFF: Final = BackOff(base_s=0.2, max_s=1000.0)
@@ -91,19 +92,19 @@ class Approver(_RequestController):
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for one request."""
         obj = view.get(CERTIFICATE_SIGNING_REQUESTS, key)
-        if obj is None or obj["spec"]["signerName"] != requests.KUBELET_CLIENT:
+        if obj is None or obj["spec"]["signerName"] != KUBELET_CLIENT_SIGNER:
             return None
         status = obj.get("status") or {}
         found = status.get("conditions") or []
         if status.get("certificate") or any(each["type"] in _DECIDED for each in found):
             return None
         spec, request = obj["spec"], _parsed(obj)
-        if requests.problem(request, requests.KUBELET_CLIENT, spec.get("usages") or ()):
+        if requests.problem(request, KUBELET_CLIENT_SIGNER, spec.get("usages") or ()):
             return None
         name = requests.common_name(request)
         is_own = spec.get("username") == name
         node = view.get(NODES, name.removeprefix(requests.NODE_PREFIX))
-        if not is_own and node is not None and _is_ready(node):
+        if not is_own and node is not None and is_ready(node):
             text = f"node {node['metadata']['name']} is Ready: it alone gets another certificate"
             yield [Record(obj, "Warning", "NodeIsReady", text)]
             return Again(_READY_S)
@@ -179,10 +180,6 @@ class Cleaner(Sweep):
         for obj in view.list(CERTIFICATE_SIGNING_REQUESTS):
             if _is_over(obj, now_s):
                 yield from _delete(obj)
-
-
-def _is_ready(node: Object) -> bool:
-    return conditions.is_true((node.get("status") or {}).get("conditions") or (), "Ready")
 
 
 _DECIDED: Final = frozenset(("Approved", "Denied"))

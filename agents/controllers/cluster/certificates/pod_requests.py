@@ -5,7 +5,7 @@ certificates are programs of others.
 """
 
 from collections.abc import Generator
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from typing_extensions import override
 
@@ -13,8 +13,6 @@ from kvstack.agents.client.built_in import POD_CERTIFICATE_REQUESTS
 from kvstack.agents.controllers.sweeps import Sweep
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import Delete, Identity, Outcome, Step, View
-
-Object: TypeAlias = dict[str, Any]
 
 _KEPT_S: Final = 900.0
 

@@ -10,16 +10,18 @@ from typing import Any, Final, TypeAlias
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import pem
+from kvstack.apimachinery.well_known import (
+    CLIENT_SIGNER,
+    KUBELET_CLIENT_SIGNER,
+    KUBELET_SERVING_SIGNER,
+    LEGACY_SIGNER,
+)
 from kvstack.component.certs.x509_requests import read_request
 
-Object: TypeAlias = dict[str, Any]
 Request: TypeAlias = x509.CertificateSigningRequest
 
-KUBELET_CLIENT: Final = "kubernetes.io/kube-apiserver-client-kubelet"
-KUBELET_SERVING: Final = "kubernetes.io/kubelet-serving"
-CLIENT: Final = "kubernetes.io/kube-apiserver-client"
-LEGACY: Final = "kubernetes.io/legacy-unknown"
 
 _NODES: Final = "system:nodes"
 NODE_PREFIX: Final = "system:node:"
@@ -114,9 +116,9 @@ def _client_problem(_request: Request, usages: frozenset[str]) -> str:
 
 
 _CHECKS: Final[dict[str, Callable[[Request, frozenset[str]], str]]] = {
-    KUBELET_CLIENT: _kubelet_client_problem,
-    KUBELET_SERVING: _kubelet_serving_problem,
-    CLIENT: _client_problem,
-    LEGACY: lambda _request, _usages: "",
+    KUBELET_CLIENT_SIGNER: _kubelet_client_problem,
+    KUBELET_SERVING_SIGNER: _kubelet_serving_problem,
+    CLIENT_SIGNER: _client_problem,
+    LEGACY_SIGNER: lambda _request, _usages: "",
 }
 SIGNERS: Final = tuple(_CHECKS)

@@ -10,7 +10,8 @@ collected.
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from http import HTTPStatus
+from typing import Final, NamedTuple, TypeAlias
 
 from typing_extensions import override
 
@@ -18,8 +19,6 @@ from kvstack.agents.client.built_in import CUSTOM_RESOURCE_DEFINITIONS
 from kvstack.agents.client.discovery import Discovery
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.cluster.garbage.graph import (
-    FOREGROUND,
-    ORPHAN,
     Graph,
     Identity,
     Key,
@@ -49,10 +48,10 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.agents.reconcile.plan import (
     Identity as Name,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 _Change: TypeAlias = Callable[[Sequence[Object]], list[Object]]
 
@@ -63,7 +62,7 @@ _UNCHANGED_S: Final = 600.0
 _AFTER_DEFINITION_S: Final = 1.0
 """The time until a changed definition is served."""
 _IGNORED: Final = frozenset((("", "events"), ("events.k8s.io", "events")))
-_UNSUPPORTED: Final = 415
+_UNSUPPORTED: Final = HTTPStatus.UNSUPPORTED_MEDIA_TYPE
 _FINALIZER_TRIES: Final = 5
 
 
@@ -206,7 +205,7 @@ class GarbageCollector(BaseController):
         """Remove the finalizer of an owner without blocking dependents, or enqueue those."""
         blocking = node.blocking_dependents()
         if not blocking:
-            yield from self._remove_finalizer(node.identity, resource, FOREGROUND)
+            yield from self._remove_finalizer(node.identity, resource, FOREGROUND_FINALIZER)
             return
         yield [Enqueue(tuple(each.key for each in blocking if not each.is_deleting_dependents))]
 
@@ -225,7 +224,7 @@ class GarbageCollector(BaseController):
             elif not outcome.is_not_found:
                 outcome.result()
         resource = self._resource(node.identity.api_version, node.identity.kind)
-        yield from self._remove_finalizer(node.identity, resource, ORPHAN)
+        yield from self._remove_finalizer(node.identity, resource, ORPHAN_FINALIZER)
 
     def _complain(self, uid: str, owner_uid: str) -> Generator[Step, list[Outcome], None]:
         node = self._graph.nodes.get(uid)
@@ -251,7 +250,9 @@ class GarbageCollector(BaseController):
             owner = yield from self._owner(identity, reference)
             if owner is None:
                 found.dangling.append(reference)
-            elif is_deleting(owner) and FOREGROUND in (owner["metadata"].get("finalizers") or ()):
+                continue
+            finalizers = owner["metadata"].get("finalizers") or ()
+            if is_deleting(owner) and FOREGROUND_FINALIZER in finalizers:
                 found.waiting.append(reference)
             else:
                 found.solid.append(reference)
@@ -409,9 +410,9 @@ def _namespace(resource: ResourceType, identity: Identity) -> str:
 def _propagation(obj: Object) -> str:
     """Return how an object is deleted: as finalizers that it has already say."""
     finalizers = obj["metadata"].get("finalizers") or ()
-    if ORPHAN in finalizers:
+    if ORPHAN_FINALIZER in finalizers:
         return "Orphan"
-    return "Foreground" if FOREGROUND in finalizers else "Background"
+    return "Foreground" if FOREGROUND_FINALIZER in finalizers else "Background"
 
 
 def _deletion(

@@ -16,17 +16,16 @@ that is proved absent says nothing of dependents that claim another one for the 
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.reconcile.plan import Later
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
-Object: TypeAlias = dict[str, Any]
 Key: TypeAlias = str | Later
 
-ORPHAN: Final = "orphan"
-FOREGROUND: Final = "foregroundDeletion"
 
 _ABSENT_MAX: Final = 500
 _ALTERNATE_S: Final = 1.0
@@ -130,7 +129,7 @@ class Graph:
             node = self.nodes[identity.uid] = Node(identity, is_virtual=False)
             node.owners = owners
             node.is_being_deleted = is_deleting(new)
-            node.is_deleting_dependents = is_deleting(new) and _has(new, FOREGROUND)
+            node.is_deleting_dependents = is_deleting(new) and _has(new, FOREGROUND_FINALIZER)
             yield from self._add_to_owners(node, owners)
         else:
             yield from self._change_owners(node, owners)
@@ -222,9 +221,9 @@ class Graph:
                 owner.dependents.pop(node.identity.uid, None)
 
     def _transitions(self, node: Node, old: Object | None, new: Object) -> Iterator[Key]:
-        if _begins(old, new, ORPHAN):
+        if _begins(old, new, ORPHAN_FINALIZER):
             yield f"orphan/{node.identity.uid}"
-        elif _begins(old, new, FOREGROUND):
+        elif _begins(old, new, FOREGROUND_FINALIZER):
             node.is_deleting_dependents = True
             for dependent in node.dependents.values():
                 yield dependent.key

@@ -10,24 +10,28 @@ up, with an event, where some zone's endpoints would get a fifth more than their
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.controllers.network.slices.packing import Changes
-from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.core.node_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
-
-Object: TypeAlias = dict[str, Any]
-
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+from kvstack.apimachinery.well_known import (
+    CONTROL_PLANE_LABEL,
+    MASTER_LABEL,
+    TOPOLOGY_HINTS_ANNOTATION,
+    TOPOLOGY_MODE_ANNOTATION,
+    ZONE_LABEL,
+)
 
 _AUTO_ANNOTATIONS: Final = (
-    "service.kubernetes.io/topology-aware-hints",
-    "service.kubernetes.io/topology-mode",
+    TOPOLOGY_HINTS_ANNOTATION,
+    TOPOLOGY_MODE_ANNOTATION,
 )
 _AUTO: Final = frozenset(("Auto", "auto"))
 _CLOSE: Final = frozenset(("PreferClose", "PreferSameZone", "PreferSameNode"))
 _SAME_NODE: Final = "PreferSameNode"
-_EXCLUDED: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_EXCLUDED: Final = (CONTROL_PLANE_LABEL, MASTER_LABEL)
 _OVERLOAD: Final = 0.2
 
 _NO_ZONE: Final = "One or more endpoints do not have a zone specified"
@@ -80,7 +84,7 @@ def capacity_of(node: Object | None) -> tuple[str, str] | None:
     status = node.get("status") or {}
     if any(each in labels for each in _EXCLUDED):
         return None
-    if not conditions.is_true(status.get("conditions"), "Ready"):
+    if not is_ready(node):
         return None
     return labels.get(ZONE_LABEL, ""), (status.get("allocatable") or {}).get("cpu", "0")
 

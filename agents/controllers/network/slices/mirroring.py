@@ -8,7 +8,7 @@ beyond the limit of a subset are left out, with an event; so are those that are 
 
 import ipaddress
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from kvstack.agents.client.object_store import key_of
@@ -21,8 +21,8 @@ from kvstack.agents.controllers.network.slices.packing import (
     key_of_endpoint,
     renamed,
 )
-from kvstack.agents.controllers.network.slices.service_slices import MANAGED_BY, service_of_slice
-from kvstack.agents.controllers.network.slices.writing import SERVICE_NAME, name_prefix, write
+from kvstack.agents.controllers.network.slices.service_slices import service_of_slice
+from kvstack.agents.controllers.network.slices.writing import name_prefix, write
 from kvstack.agents.controllers.network.subsets import repacked
 from kvstack.agents.controllers.ownership import controller_reference
 from kvstack.agents.reconcile.plan import (
@@ -37,14 +37,18 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    ENDPOINTS_LEADER_ANNOTATION,
+    LAST_APPLIED_ANNOTATION,
+    SERVICE_NAME_LABEL,
+    SKIP_MIRROR_LABEL,
+    SLICE_MANAGED_BY_LABEL,
+)
 
 _NAME: Final = "endpointslicemirroring-controller.k8s.io"
 _INDEX: Final = "service of slice"
-_SKIP: Final = "endpointslice.kubernetes.io/skip-mirror"
-_LEADER: Final = "control-plane.alpha.kubernetes.io/leader"
-_NOT_COPIED: Final = frozenset((TRIGGER_TIME, "kubectl.kubernetes.io/last-applied-configuration"))
+_NOT_COPIED: Final = frozenset((TRIGGER_TIME, LAST_APPLIED_ANNOTATION))
 _SliceKey: TypeAlias = tuple[object, ...]
 
 
@@ -160,13 +164,15 @@ class Mirroring(BaseController):
 
 
 def _is_mirror(each: Object) -> bool:
-    return (each["metadata"].get("labels") or {}).get(MANAGED_BY) == _NAME
+    return (each["metadata"].get("labels") or {}).get(SLICE_MANAGED_BY_LABEL) == _NAME
 
 
 def _is_mirrored(endpoints: Object) -> bool:
     meta = endpoints["metadata"]
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-    return labels.get(_SKIP) != "true" and _LEADER not in annotations
+    return (
+        labels.get(SKIP_MIRROR_LABEL) != "true" and ENDPOINTS_LEADER_ANNOTATION not in annotations
+    )
 
 
 def _slice_key(family: str, ports: Iterable[Object]) -> _SliceKey:
@@ -217,7 +223,7 @@ def _is_current(each: Object, endpoints: Object, desired: dict[Key, Object]) -> 
         return False
     meta, own = endpoints["metadata"], each["metadata"]
     labels = dict(own.get("labels") or {})
-    for name in (MANAGED_BY, SERVICE_NAME):
+    for name in (SLICE_MANAGED_BY_LABEL, SERVICE_NAME_LABEL):
         labels.pop(name, None)
     if labels != (meta.get("labels") or {}):
         return False
@@ -240,8 +246,8 @@ def _slice(
         "namespace": meta["namespace"],
         "labels": {
             **(meta.get("labels") or {}),
-            SERVICE_NAME: meta["name"],
-            MANAGED_BY: _NAME,
+            SERVICE_NAME_LABEL: meta["name"],
+            SLICE_MANAGED_BY_LABEL: _NAME,
         },
         "ownerReferences": [
             controller_reference({**endpoints, "apiVersion": "v1", "kind": "Endpoints"})

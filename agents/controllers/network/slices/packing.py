@@ -11,9 +11,10 @@ Endpoints are the same if addresses, host name and pod are; what else differs is
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
+
 Key: TypeAlias = tuple[object, ...]
 
 

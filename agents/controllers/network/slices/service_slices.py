@@ -8,14 +8,13 @@ has one slice without any. Pods whose node is not known are left out, and looked
 
 from collections.abc import Generator, Iterable, Sequence
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, SERVICES
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.controllers.network.port_order import in_slice_order
 from kvstack.agents.controllers.network.service_pods import (
-    HEADLESS_LABEL,
     TriggerTimes,
     addresses_of,
     has_address,
@@ -29,7 +28,6 @@ from kvstack.agents.controllers.network.service_pods import (
     with_trigger_time,
 )
 from kvstack.agents.controllers.network.slices.hints import (
-    ZONE_LABEL,
     Hints,
     capacity_of,
     cpu_shares,
@@ -41,7 +39,7 @@ from kvstack.agents.controllers.network.slices.packing import (
     key_of_endpoint,
     packed,
 )
-from kvstack.agents.controllers.network.slices.writing import SERVICE_NAME, name_prefix, write
+from kvstack.agents.controllers.network.slices.writing import name_prefix, write
 from kvstack.agents.controllers.ownership import controller_reference, is_deleting
 from kvstack.agents.reconcile.plan import (
     BackOff,
@@ -58,13 +56,17 @@ from kvstack.agents.reconcile.plan import (
     Watch,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.well_known import (
+    HEADLESS_LABEL,
+    SERVICE_NAME_LABEL,
+    SLICE_MANAGED_BY_LABEL,
+    ZONE_LABEL,
+)
 
-Object: TypeAlias = dict[str, Any]
-
-MANAGED_BY: Final = "endpointslice.kubernetes.io/managed-by"
 _NAME: Final = "endpointslice-controller.k8s.io"
-_RESERVED: Final = (SERVICE_NAME, MANAGED_BY, HEADLESS_LABEL)
+_RESERVED: Final = (SERVICE_NAME_LABEL, SLICE_MANAGED_BY_LABEL, HEADLESS_LABEL)
 _INDEX: Final = "service of slice"
 _ECHO_S: Final = 1.0
 """Changes of slices are looked at after so long: most are the controller's own."""
@@ -239,12 +241,12 @@ class ServiceSlices(BaseController):
 def service_of_slice(each: Object) -> tuple[str, ...]:
     """Return the key of the service that a slice says it is of."""
     meta = each["metadata"]
-    name = (meta.get("labels") or {}).get(SERVICE_NAME)
+    name = (meta.get("labels") or {}).get(SERVICE_NAME_LABEL)
     return (f"{meta['namespace']}/{name}",) if name else ()
 
 
 def _is_managed(each: Object) -> bool:
-    return (each["metadata"].get("labels") or {}).get(MANAGED_BY) == _NAME
+    return (each["metadata"].get("labels") or {}).get(SLICE_MANAGED_BY_LABEL) == _NAME
 
 
 def _is_owned(each: Object, service: Object) -> bool:
@@ -333,7 +335,11 @@ def _labels(service: Object) -> dict[str, str]:
     }
     if not has_address(service):
         labels[HEADLESS_LABEL] = ""
-    return {**labels, SERVICE_NAME: service["metadata"]["name"], MANAGED_BY: _NAME}
+    return {
+        **labels,
+        SERVICE_NAME_LABEL: service["metadata"]["name"],
+        SLICE_MANAGED_BY_LABEL: _NAME,
+    }
 
 
 def _relabelled(service: Object, each: Object) -> Object | None:

@@ -1,17 +1,13 @@
 """Writes the changes of slices: creations, then updates, then deletions."""
 
 from collections.abc import Generator
-from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES
 from kvstack.agents.controllers.network.slices.packing import Changes
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.reconcile.plan import Create, Delete, Outcome, Step, Update
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
-
-Object: TypeAlias = dict[str, Any]
-
-SERVICE_NAME: Final = "kubernetes.io/service-name"
 
 
 def name_prefix(name: str) -> str:

@@ -4,7 +4,7 @@ the target's scale ─► proposals of metrics ─► windows and rates ─► s
 """
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from kvstack.agents.client.built_in import HORIZONTAL_POD_AUTOSCALERS, PODS
 from kvstack.agents.client.object_store import key_of
@@ -44,11 +44,11 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import SelectorError
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 _NAME: Final = "horizontal-pod-autoscaler"

@@ -24,10 +24,10 @@ from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import Get, ListLive, Outcome, Step, discover
 from kvstack.apimachinery.objects import durations, labels
 from kvstack.apimachinery.objects.durations import DurationError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.status import ApiError
 
-Object: TypeAlias = dict[str, Any]
 Reading: TypeAlias = Generator[Step, list[Outcome], "MetricProposal"]
 
 _POD_METRICS: Final = ResourceType("metrics.k8s.io", "v1beta1", "pods", "PodMetrics")

@@ -8,15 +8,14 @@ fully used, when more is needed as idle.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.pod_rules import ready_condition, seconds_of
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
-
-Object: TypeAlias = dict[str, Any]
 
 _WHOLE: Final = 100
 _CPU: Final = "cpu"

@@ -7,9 +7,9 @@ The memory is the controller's own: after a restart it begins with the replicas 
 """
 
 import math
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _UP_FACTOR: Final = 2
 _UP_LEAST: Final = 4

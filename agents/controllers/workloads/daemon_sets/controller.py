@@ -5,7 +5,7 @@ revision of the template ─► pods where they should be ─► rollout ─► 
 
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.client.built_in import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
 from kvstack.agents.client.object_store import key_of
@@ -59,9 +59,8 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 _SELECTING_ALL: Final = "This daemon set is selecting all pods. A non-empty selector is required."
 _GENERATION_ANNOTATION: Final = "deprecated.daemonset.template.generation"

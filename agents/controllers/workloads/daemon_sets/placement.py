@@ -9,26 +9,35 @@ away are tolerated. A running pod may stay where only NoSchedule keeps new ones 
 is unschedulable, ready or full does not matter: the scheduler sees to it.
 """
 
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import NAME_FIELD, selects, untolerated
+from kvstack.apimachinery.well_known import (
+    DISK_PRESSURE_TAINT,
+    MEMORY_PRESSURE_TAINT,
+    NETWORK_UNAVAILABLE_TAINT,
+    NOT_READY_TAINT,
+    PID_PRESSURE_TAINT,
+    UNREACHABLE_TAINT,
+    UNSCHEDULABLE_TAINT,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Object: TypeAlias = dict[str, Any]
 
 _NO_EXECUTE: Final = "NoExecute"
 _NO_SCHEDULE: Final = "NoSchedule"
 _ADDED: Final = (
-    ("not-ready", _NO_EXECUTE),
-    ("unreachable", _NO_EXECUTE),
-    ("disk-pressure", _NO_SCHEDULE),
-    ("memory-pressure", _NO_SCHEDULE),
-    ("pid-pressure", _NO_SCHEDULE),
-    ("unschedulable", _NO_SCHEDULE),
+    (NOT_READY_TAINT, _NO_EXECUTE),
+    (UNREACHABLE_TAINT, _NO_EXECUTE),
+    (DISK_PRESSURE_TAINT, _NO_SCHEDULE),
+    (MEMORY_PRESSURE_TAINT, _NO_SCHEDULE),
+    (PID_PRESSURE_TAINT, _NO_SCHEDULE),
+    (UNSCHEDULABLE_TAINT, _NO_SCHEDULE),
 )
-_ADDED_ON_HOST_NETWORK: Final = ("network-unavailable", _NO_SCHEDULE)
+_ADDED_ON_HOST_NETWORK: Final = (NETWORK_UNAVAILABLE_TAINT, _NO_SCHEDULE)
 
 
 class Decision(NamedTuple):
@@ -62,8 +71,8 @@ def with_tolerations(spec: Object) -> Object:
     """Return a pod's spec with what every pod of a DaemonSet tolerates."""
     added = [*_ADDED, _ADDED_ON_HOST_NETWORK] if spec.get("hostNetwork") else _ADDED
     tolerations = list(spec.get("tolerations") or ())
-    for name, effect in added:
-        toleration = {"key": f"node.kubernetes.io/{name}", "operator": "Exists", "effect": effect}
+    for key, effect in added:
+        toleration = {"key": key, "operator": "Exists", "effect": effect}
         # One that is the same but for its value or seconds is replaced.
         same = [
             number

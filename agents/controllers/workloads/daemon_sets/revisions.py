@@ -1,7 +1,7 @@
 """The history of a DaemonSet's templates: one revision for each, the current one the newest."""
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import CONTROLLER_REVISIONS, DAEMON_SETS, PODS
 from kvstack.agents.controllers.workloads import history
@@ -18,8 +18,7 @@ from kvstack.agents.reconcile.plan import (
     do,
     do_all,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _MERGE: Final = "application/merge-patch+json"
 

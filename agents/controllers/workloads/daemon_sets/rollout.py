@@ -5,13 +5,12 @@ with surge      a new pod is made beside the old one, which is deleted once that
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.pod_rules import is_available
 from kvstack.apimachinery.objects.int_or_string import scaled
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class Limits(NamedTuple):

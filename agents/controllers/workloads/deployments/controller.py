@@ -1,7 +1,7 @@
 """The Deployment controller: its triggers, and its sync."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import DEPLOYMENTS, PODS, REPLICA_SETS
 from kvstack.agents.client.object_store import key_of, split_key
@@ -29,8 +29,7 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects import labels
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _SELECTING_ALL: Final = "This deployment is selecting all pods. A non-empty selector is required."
 _RETRIES_MAX: Final = 15

@@ -6,12 +6,11 @@ proportional(sets, …)    → {name: replicas}
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.int_or_string import scaled
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
-
-Object: TypeAlias = dict[str, Any]
 
 DESIRED_REPLICAS: Final = "deployment.kubernetes.io/desired-replicas"
 MAX_REPLICAS: Final = "deployment.kubernetes.io/max-replicas"

@@ -8,7 +8,7 @@ hash itself never decides.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.ownership import controller_reference
 from kvstack.agents.controllers.workloads.deployments.counts import (
@@ -18,9 +18,9 @@ from kvstack.agents.controllers.workloads.deployments.counts import (
     creation_order,
 )
 from kvstack.agents.controllers.workloads.hashes import template_hash
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.well_known import LAST_APPLIED_ANNOTATION
 
 HASH_LABEL: Final = "pod-template-hash"
 REVISION: Final = "deployment.kubernetes.io/revision"
@@ -29,7 +29,7 @@ ROLLBACK_TO: Final = "deprecated.deployment.rollback.to"
 
 _NOT_COPIED: Final = frozenset(
     (
-        "kubectl.kubernetes.io/last-applied-configuration",
+        LAST_APPLIED_ANNOTATION,
         REVISION,
         REVISION_HISTORY,
         DESIRED_REPLICAS,

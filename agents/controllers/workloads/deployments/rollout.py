@@ -8,7 +8,7 @@ What is written is kept, so that later steps of the same sync write on top of it
 """
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import DEPLOYMENTS, PODS, REPLICA_SETS
 from kvstack.agents.controllers.ownership import CONTROLLER_INDEX, controller_of, is_deleting
@@ -27,9 +27,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
 
-Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 _RECREATE: Final = "Recreate"

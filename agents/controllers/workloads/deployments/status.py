@@ -5,14 +5,13 @@ with_progress(deployment, new, sets, status, …)  and Progressing, ReplicaFailu
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.deployments.counts import bounds, total_size
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 AVAILABLE: Final = "Available"
 PROGRESSING: Final = "Progressing"
@@ -121,15 +120,11 @@ def with_progress(
         status = without_condition(status, PROGRESSING)
     elif not _is_done(status, current):
         status = _with_advance(deployment, new, status, now_s)
-    failures = [
-        each
-        for replica_set in (*([new] if new is not None else ()), *sets)
-        for each in (replica_set.get("status") or {}).get("conditions") or ()
-        if each["type"] == REPLICA_FAILURE
-    ]
-    if not failures:
-        return without_condition(status, REPLICA_FAILURE)
-    return with_condition(status, _of_set(failures[0]))
+    for replica_set in (*([new] if new is not None else ()), *sets):
+        known = (replica_set.get("status") or {}).get("conditions")
+        if failure := conditions.find(known, REPLICA_FAILURE):
+            return with_condition(status, _of_set(failure))
+    return without_condition(status, REPLICA_FAILURE)
 
 
 def is_timed_out(deployment: Object, status: Object, now_s: float) -> bool:

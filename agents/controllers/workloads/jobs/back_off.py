@@ -7,12 +7,11 @@ A success ends the wait.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from kvstack.agents.controllers.workloads.pod_rules import ready_condition, seconds_of
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _FIRST_S: Final = 10.0
 _MAX_S: Final = 600.0

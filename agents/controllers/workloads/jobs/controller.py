@@ -5,7 +5,7 @@ pod:default/sum-x7f2k  a pod that may have lost its Job
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import JOBS, PODS
 from kvstack.agents.client.object_store import key_of, split_key
@@ -35,14 +35,14 @@ from kvstack.agents.reconcile.plan import (
     Watch,
 )
 from kvstack.apimachinery.objects import labels
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _BATCH_S: Final = 1.0
 """Events of pods are gathered so long."""
 _ORPHAN: Final = "pod:"
 _OWN_NAME: Final = "kubernetes.io/job-controller"
 _MODES: Final = frozenset(("", "Indexed", "NonIndexed"))
+"""The completion modes that this controller implements; a newer API server may have others."""
 _UNKNOWN_MODE: Final = "Skipped Job sync because completion mode is unknown"
 
 

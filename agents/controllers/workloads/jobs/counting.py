@@ -4,7 +4,7 @@ uid among the uncounted ─► status written ─► finalizer removed ─► co
 """
 
 from collections.abc import Generator
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kvstack.agents.client.built_in import JOBS
 from kvstack.agents.controllers.ownership import is_deleting
@@ -17,13 +17,12 @@ from kvstack.agents.controllers.workloads.jobs.state import (
     FAILURE_TARGET,
     SUCCESS_CRITERIA,
     JobState,
-    replaced,
 )
 from kvstack.agents.controllers.workloads.jobs.tracking import UNCOUNTED_MAX
 from kvstack.agents.reconcile.plan import Outcome, Record, Step, Update, do
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 
@@ -132,7 +131,7 @@ def _tell_end(state: JobState) -> bool:
     if state.finish is None or len(state.uncounted) or state.terminating_count > 0:
         return False
     known = state.status.get("conditions") or []
-    state.status["conditions"] = replaced(known, state.finish)
+    state.status["conditions"] = conditions.replaced(known, state.finish)
     if state.finish["type"] == COMPLETE:
         state.status["completionTime"] = state.finish["lastTransitionTime"]
     state.is_changed = True

@@ -7,7 +7,7 @@ What time it is elsewhere the zones say that the controller is given.
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import CRON_JOBS, JOBS
 from kvstack.agents.client.object_store import key_of
@@ -21,7 +21,7 @@ from kvstack.agents.controllers.ownership import (
     owner_keys,
 )
 from kvstack.agents.controllers.workloads.jobs.due_times import NeverDueError, due, next_s
-from kvstack.agents.controllers.workloads.jobs.state import is_finished
+from kvstack.agents.controllers.workloads.jobs.state import end_condition, is_finished
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
     Again,
@@ -44,9 +44,9 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.apimachinery.objects.cron_schedules import LOCAL, Schedule, ScheduleError, parse
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 
-Object: TypeAlias = dict[str, Any]
 ZoneOf: TypeAlias = Callable[[str], tzinfo]
 """Returns the zone of a name; raises KeyError (or a kind of it) for one that there is not."""
 ScheduleOf: TypeAlias = Callable[[Object], tuple[Schedule, tzinfo]]
@@ -396,11 +396,8 @@ def _until_next_s(schedule: Schedule, zone: tzinfo, earliest_s: float, now_s: fl
 
 def _end_of(job: Object) -> str:
     """Return in which condition a Job has ended; empty: in none."""
-    for condition in (job.get("status") or {}).get("conditions") or ():
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True":
-            found: str = condition["type"]
-            return found
-    return ""
+    condition = end_condition(job)
+    return "" if condition is None else str(condition["type"])
 
 
 def _start_order(job: Object) -> tuple[bool, float, str]:

@@ -4,9 +4,9 @@ verdict(job, pod)   → Verdict("Ignore", is_counted=False, message="")
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 FAIL_JOB: Final = "FailJob"
 FAIL_INDEX: Final = "FailIndex"

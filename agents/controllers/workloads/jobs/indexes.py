@@ -7,9 +7,9 @@ A text names single indexes and runs of at least three.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 INDEX: Final = "batch.kubernetes.io/job-completion-index"
 

@@ -1,7 +1,7 @@
 """Creates and deletes pods of a Job, as many as it needs."""
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.controllers.workloads.jobs import back_off
@@ -11,8 +11,8 @@ from kvstack.agents.controllers.workloads.jobs.state import JobState, indexes_of
 from kvstack.agents.controllers.workloads.pod_rules import is_terminating
 from kvstack.agents.reconcile.plan import Create, Delete, Outcome, Record, SlowStart, Step
 from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
 _CHANGES_MAX: Final = 500

@@ -4,7 +4,7 @@ Each has a finalizer until it is counted, so that none that ended is missed.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.controllers.ownership import is_deleting
@@ -13,9 +13,8 @@ from kvstack.agents.controllers.workloads.jobs.failure_policy import verdict
 from kvstack.agents.controllers.workloads.jobs.indexes import INDEX, index_of
 from kvstack.agents.controllers.workloads.pod_rules import ActiveOrder, from_template
 from kvstack.agents.reconcile.plan import Patch
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
-
-Object: TypeAlias = dict[str, Any]
 
 FINALIZER: Final = "batch.kubernetes.io/job-tracking"
 FAILURES: Final = "batch.kubernetes.io/job-index-failure-count"

@@ -1,7 +1,5 @@
 """Whether a Job is to end, and why."""
 
-from typing import Any, TypeAlias
-
 from kvstack.agents.controllers.workloads.jobs import indexes
 from kvstack.agents.controllers.workloads.jobs import pods as job_pods
 from kvstack.agents.controllers.workloads.jobs.failure_policy import verdict
@@ -13,8 +11,7 @@ from kvstack.agents.controllers.workloads.jobs.state import (
 )
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def reached(state: JobState) -> Object | None:

@@ -4,7 +4,7 @@ Made anew for each sync; the parts of a sync read and change it.
 """
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.jobs import back_off, indexes
@@ -13,10 +13,8 @@ from kvstack.agents.controllers.workloads.jobs.back_off import Record as Failure
 from kvstack.agents.controllers.workloads.jobs.failure_policy import FAIL_INDEX, verdict
 from kvstack.agents.controllers.workloads.jobs.tracking import Uncounted
 from kvstack.agents.controllers.workloads.pod_rules import is_active, is_terminating
-from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ready
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 COMPLETE: Final = "Complete"
 FAILED: Final = "Failed"
@@ -27,8 +25,16 @@ SUSPENDED: Final = "Suspended"
 
 def is_finished(job: Object) -> bool:
     """Whether a Job is Complete or Failed."""
-    found = (job.get("status") or {}).get("conditions")
-    return conditions.is_true(found, COMPLETE) or conditions.is_true(found, FAILED)
+    return end_condition(job) is not None
+
+
+def end_condition(job: Object) -> Object | None:
+    """Return the condition in which a Job has ended, Complete or Failed; None: in none."""
+    for condition in (job.get("status") or {}).get("conditions") or ():
+        if condition["type"] in (COMPLETE, FAILED) and condition["status"] == "True":
+            found: Object = condition
+            return found
+    return None
 
 
 class JobState:
@@ -167,13 +173,6 @@ class JobState:
             "reason": reason,
             "message": message,
         }
-
-
-def replaced(known: Sequence[Object], new: Object) -> list[Object]:
-    """Return conditions with one replaced in its place, or added."""
-    if conditions.find(known, new["type"]) is None:
-        return [*known, new]
-    return [new if each["type"] == new["type"] else each for each in known]
 
 
 def indexes_of(pods: Sequence[Object]) -> set[int]:

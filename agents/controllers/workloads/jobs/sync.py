@@ -16,7 +16,6 @@ from kvstack.agents.controllers.workloads.jobs.state import (
     SUCCESS_CRITERIA,
     SUSPENDED,
     JobState,
-    replaced,
 )
 from kvstack.agents.reconcile.plan import Again, Outcome, Record, Step
 from kvstack.apimachinery.objects.core import conditions
@@ -82,7 +81,7 @@ def _mark_suspended(state: JobState) -> Work:
             return
     if condition is not None and condition["status"] == new["status"]:
         return
-    state.status["conditions"] = replaced(before, new)
+    state.status["conditions"] = conditions.replaced(before, new)
     state.is_changed = True
     if state.is_suspended:
         state.status.pop("startTime", None)

@@ -7,9 +7,9 @@ without. Of an indexed Job only failures are counted so: its successes are a set
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, TypeAlias
+from typing import Final
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 UNCOUNTED_MAX: Final = 500
 _COUNTERS: Final = ("succeeded", "failed")

@@ -1,12 +1,12 @@
 """Deletes finished Jobs after their time to live, with their dependents."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import JOBS
 from kvstack.agents.client.object_store import key_of, split_key
 from kvstack.agents.controllers.ownership import is_deleting
-from kvstack.agents.controllers.workloads.jobs.state import is_finished
+from kvstack.agents.controllers.workloads.jobs.state import end_condition
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
     Again,
@@ -18,8 +18,7 @@ from kvstack.agents.reconcile.plan import (
     View,
     Watch,
 )
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _NAME: Final = "ttl-after-finished-controller"
 
@@ -69,12 +68,8 @@ def _keys(old: Object | None, new: Object | None, view: View) -> Iterator[str]:
 def _left_s(job: Object, now_s: float) -> float | None:
     """Return how many seconds a Job has left; None: it is not counted down."""
     ttl_s = job["spec"].get("ttlSecondsAfterFinished")
-    if ttl_s is None or is_deleting(job) or not is_finished(job):
+    end = end_condition(job)
+    if ttl_s is None or is_deleting(job) or end is None:
         return None
-    ended = (
-        seconds_of(condition.get("lastTransitionTime"))
-        for condition in job["status"]["conditions"]
-        if condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
-    )
-    ended_s = next(ended) or 0.0
+    ended_s = seconds_of(end.get("lastTransitionTime")) or 0.0
     return float(ended_s + ttl_s - now_s)

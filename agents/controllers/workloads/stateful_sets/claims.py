@@ -10,12 +10,11 @@ A claim that belongs to an earlier set or pod of the same name is left alone, an
 something else controls.
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.ownership import controller_reference
 from kvstack.agents.controllers.workloads.stateful_sets.pods import is_in_range, ordinal_of
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _DELETE: Final = "Delete"
 

@@ -1,7 +1,7 @@
 """The StatefulSet controller: its triggers, revisions and status."""
 
 from collections.abc import Generator, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.client.built_in import (
     CONTROLLER_REVISIONS,
@@ -45,10 +45,9 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apimachinery.objects.status import ApiError
-
-Object: TypeAlias = dict[str, Any]
 
 _HASH_LABEL: Final = "controller.kubernetes.io/hash"
 _COUNTS: Final = (

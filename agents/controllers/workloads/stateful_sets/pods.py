@@ -4,12 +4,11 @@ new_pod(stateful_set, template, "web-7d9c", 0)   → the pod web-0
 new_claims(stateful_set, 0)                      → {"data": the claim data-web-0}
 """
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.agents.controllers.workloads.history import REVISION_LABEL
 from kvstack.agents.controllers.workloads.pod_rules import from_template
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _NAME_LABEL: Final = "statefulset.kubernetes.io/pod-name"
 _INDEX_LABEL: Final = "apps.kubernetes.io/pod-index"

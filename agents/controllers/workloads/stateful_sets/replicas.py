@@ -8,7 +8,7 @@ OrderedReady takes one pod at a time and waits until it is available; Parallel t
 """
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PODS
 from kvstack.agents.controllers.ownership import is_deleting
@@ -29,8 +29,8 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 from kvstack.apimachinery.objects.int_or_string import scaled
+from kvstack.apimachinery.objects.json_object import Object
 
-Object: TypeAlias = dict[str, Any]
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 Halting: TypeAlias = Generator[Step, list[Outcome], bool]
 """Returns whether the sync ends here, until something changes."""

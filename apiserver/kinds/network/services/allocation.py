@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from kvstack.apimachinery.objects.addresses import format_ip, parse_ip
 from kvstack.apimachinery.objects.field_errors import FieldError, child, index, invalid
 from kvstack.apimachinery.objects.groups import GroupKind
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError, internal_error, unknown
 from kvstack.apimachinery.objects.status import invalid as refused
 from kvstack.apimachinery.objects.text.go_text import quote
@@ -43,7 +44,6 @@ from kvstack.apiserver.kinds.network.services.traits import (
     same_cluster_ips,
     type_of,
 )
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.component.net.port_range import PortRange
 
 
@@ -78,7 +78,7 @@ class Allocation:
     released_addresses: list[str] = field(default_factory=list)
 
 
-def allocate_create(obj: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allocation:
+def allocate_create(obj: Object, pools: Pools, *, is_dry_run: bool = False) -> Allocation:
     """Allocate addresses and ports of a new Service."""
     spec: Spec = obj["spec"]
     if spec.get("clusterIP") and not cluster_ips(spec):
@@ -93,7 +93,9 @@ def allocate_create(obj: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allo
     return write.allocation
 
 
-def allocate_update(new: Obj, old: Obj, pools: Pools, *, is_dry_run: bool = False) -> Allocation:
+def allocate_update(
+    new: Object, old: Object, pools: Pools, *, is_dry_run: bool = False
+) -> Allocation:
     """Allocate what a changed Service needs in addition, and release what it no longer needs."""
     spec, old_spec = new["spec"], _filled_spec(old, pools)
     _keep_allocated(spec, old_spec)
@@ -106,7 +108,7 @@ def allocate_update(new: Obj, old: Obj, pools: Pools, *, is_dry_run: bool = Fals
     return write.allocation
 
 
-def release_all(obj: Obj, pools: Pools) -> Allocation:
+def release_all(obj: Object, pools: Pools) -> Allocation:
     """Release everything of a deleted Service."""
     spec = _filled_spec(obj, pools)
     allocation = Allocation(pools.port_claims(is_dry_run=False))
@@ -119,14 +121,14 @@ def release_all(obj: Obj, pools: Pools) -> Allocation:
     return allocation
 
 
-def _filled_spec(stored: Obj, pools: Pools) -> Spec:
+def _filled_spec(stored: Object, pools: Pools) -> Spec:
     """Return the spec of a stored Service, which others read too, with all its fields."""
     spec: Spec = {**stored["spec"]}
     fill_stored({**stored, "spec": spec}, pools.families[0])
     return spec
 
 
-def fill_stored(obj: Obj, primary_family: str) -> None:
+def fill_stored(obj: Object, primary_family: str) -> None:
     """Set fields that a Service stored by an older version lacks; done on every read."""
     spec: Spec = obj["spec"]
     if spec.get("clusterIP") and not cluster_ips(spec):
@@ -180,7 +182,7 @@ class _Write:
 
     __slots__ = ("_name", "_old", "_pools", "_spec", "allocation")
 
-    def __init__(self, obj: Obj, old: Spec | None, pools: Pools, *, is_dry_run: bool) -> None:
+    def __init__(self, obj: Object, old: Spec | None, pools: Pools, *, is_dry_run: bool) -> None:
         self._name: str = obj["metadata"].get("name", "")
         self._spec: Spec = obj["spec"]
         self._old = old
@@ -227,7 +229,7 @@ class _Write:
     def claim_new_ports(self) -> None:
         """Claim the node ports of a new Service; equal port numbers share one."""
         chosen: dict[int, int] = {}
-        service_ports: list[Obj] = self._spec.get("ports") or []
+        service_ports: list[Object] = self._spec.get("ports") or []
         for position, port in enumerate(service_ports):
             number, requested = port.get("port", 0), port.get("nodePort", 0)
             if not requested and not _needs_node_ports(self._spec):
@@ -325,7 +327,7 @@ class _Write:
             f"failed to allocate a serviceIP for Service {quote(self._name)}: {addresses.FULL}"
         )
 
-    def _claim_for(self, position: int, number: int, service_ports: Sequence[Obj]) -> int:
+    def _claim_for(self, position: int, number: int, service_ports: Sequence[Object]) -> int:
         """Claim the node port that any port of that number requests, or a free one."""
         for each in service_ports:
             if each.get("port", 0) == number and each.get("nodePort"):

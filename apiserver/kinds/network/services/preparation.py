@@ -8,6 +8,7 @@ that the client changed stays, for validation to refuse.
 from collections.abc import Callable
 from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.network.services.traits import (
     CLUSTER_IP,
     LOAD_BALANCER,
@@ -24,12 +25,12 @@ from kvstack.apiserver.kinds.network.services.traits import (
     same_families,
     type_of,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 CLIENT_IP_SECONDS: Final = 10800
 
 
-def default(obj: Obj) -> None:
+def default(obj: Object) -> None:
     """Set defaults after decoding."""
     spec: Spec = obj.setdefault("spec", {})
     _default_affinity(spec)
@@ -50,13 +51,13 @@ def default(obj: Obj) -> None:
                 each.setdefault("ipMode", "VIP")
 
 
-def prepare_create(obj: Obj, _context: Context) -> None:
+def prepare_create(obj: Object, _context: Context) -> None:
     """Clear the status of a new Service."""
     obj["status"] = {"loadBalancer": {}}
     _drop_internal_policy(obj["spec"])
 
 
-def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def prepare_update(new: Object, old: Object, _context: Context) -> None:
     """Keep the status, and drop unchanged fields that the new type cannot have."""
     new["status"] = old["status"]
     spec, old_spec = new["spec"], old["spec"]
@@ -72,7 +73,7 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     _drop_internal_policy(spec)
 
 
-def prepare_status(new: Obj, old: Obj, _context: Context) -> None:
+def prepare_status(new: Object, old: Object, _context: Context) -> None:
     """Keep the spec on writes of the status."""
     new["spec"] = old["spec"]
 

@@ -4,8 +4,10 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.addresses import cidr_warnings, ip_warnings
 from kvstack.apimachinery.objects.field_errors import child, index
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_label
 from kvstack.apimachinery.objects.times import age
+from kvstack.apimachinery.well_known import TOPOLOGY_HINTS_ANNOTATION, TOPOLOGY_MODE_ANNOTATION
 from kvstack.apiserver.kinds.cells import pairs_text
 from kvstack.apiserver.kinds.network.load_balancers import shown_addresses, status_warnings
 from kvstack.apiserver.kinds.network.services.preparation import (
@@ -27,21 +29,20 @@ from kvstack.apiserver.kinds.network.services.traits import (
 from kvstack.apiserver.kinds.network.services.validation import (
     PREFER_CLOSE,
     PREFER_SAME_ZONE,
-    TOPOLOGY_HINTS,
-    TOPOLOGY_MODE,
     validate,
     validate_status,
     validate_update,
 )
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     spec: Spec = obj["spec"]
     warnings: list[str] = []
-    if TOPOLOGY_HINTS in (obj["metadata"].get("annotations") or {}):
+    if TOPOLOGY_HINTS_ANNOTATION in (obj["metadata"].get("annotations") or {}):
         warnings.append(
-            f"annotation {TOPOLOGY_HINTS} is deprecated, please use {TOPOLOGY_MODE} instead"
+            f"annotation {TOPOLOGY_HINTS_ANNOTATION} is deprecated,"
+            f" please use {TOPOLOGY_MODE_ANNOTATION} instead"
         )
     if spec.get("clusterIP") not in {None, "", NONE}:
         warnings += _address_warnings("clusterIPs", cluster_ips(spec))
@@ -89,20 +90,20 @@ def _address_warnings(name: str, ips: list[str]) -> list[str]:
     ]
 
 
-def _update_warnings(new: Obj, _old: Obj, context: Context) -> list[str]:
+def _update_warnings(new: Object, _old: Object, context: Context) -> list[str]:
     return _warnings(new, context)
 
 
-def _status_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
+def _status_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
     return status_warnings(new)
 
 
-def _selectable(obj: Obj) -> dict[str, str]:
+def _selectable(obj: Object) -> dict[str, str]:
     spec: Spec = obj["spec"]
     return {"spec.clusterIP": spec.get("clusterIP", ""), "spec.type": type_of(spec)}
 
 
-def _cells(obj: Obj, now: float) -> list[Any]:
+def _cells(obj: Object, now: float) -> list[Any]:
     metadata, spec = obj["metadata"], obj["spec"]
     return [
         metadata["name"],
@@ -115,7 +116,7 @@ def _cells(obj: Obj, now: float) -> list[Any]:
     ]
 
 
-def _outside(obj: Obj) -> str:
+def _outside(obj: Object) -> str:
     spec = obj["spec"]
     external_ips: list[str] = spec.get("externalIPs") or []
     if is_external_name(spec):
@@ -129,7 +130,7 @@ def _outside(obj: Obj) -> str:
     return "<unknown>"
 
 
-def _port_text(port: Obj) -> str:
+def _port_text(port: Object) -> str:
     node_port = port.get("nodePort", 0)
     numbers = f"{port.get('port', 0)}:{node_port}" if node_port else str(port.get("port", 0))
     return f"{numbers}/{port.get('protocol', '')}"

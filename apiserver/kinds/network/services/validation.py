@@ -14,6 +14,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.metadata import validate_labels
 from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
@@ -25,6 +26,7 @@ from kvstack.apimachinery.objects.names import (
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.well_known import TOPOLOGY_HINTS_ANNOTATION, TOPOLOGY_MODE_ANNOTATION
 from kvstack.apiserver.kinds.core.endpoints import PROTOCOLS
 from kvstack.apiserver.kinds.endpoint_addresses import check_endpoint_address
 from kvstack.apiserver.kinds.network.load_balancers import check_load_balancer_status
@@ -50,10 +52,8 @@ from kvstack.apiserver.kinds.network.services.traits import (
     type_of,
 )
 from kvstack.apiserver.kinds.rules import Errors, Rule, add_invalid, needs_one_of, one_of
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
-TOPOLOGY_HINTS: Final = "service.kubernetes.io/topology-aware-hints"
-TOPOLOGY_MODE: Final = "service.kubernetes.io/topology-mode"
 SOURCE_RANGES: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
 PREFER_CLOSE: Final = "PreferClose"
 PREFER_SAME_ZONE: Final = "PreferSameZone"
@@ -65,14 +65,14 @@ _AFFINITY_SECONDS_MAX: Final = 86400
 _ONLY_BALANCED: Final = "may only be used when `type` is 'LoadBalancer'"
 
 
-def validate(obj: Obj, _context: Context) -> list[FieldError]:
+def validate(obj: Object, _context: Context) -> list[FieldError]:
     """Return all errors of a new Service."""
     errors: list[FieldError] = []
     _check_service(errors, obj, None)
     return errors
 
 
-def validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     """Return all errors of a changed Service."""
     errors: list[FieldError] = []
     spec, old_spec = new["spec"], old["spec"]
@@ -90,7 +90,7 @@ def validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     """Return all errors of a changed status."""
     errors: list[FieldError] = []
     status, before = new["status"].get("loadBalancer") or {}, old["status"].get("loadBalancer")
@@ -102,7 +102,7 @@ def validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_service(errors: Errors, obj: Obj, old: Obj | None) -> None:
+def _check_service(errors: Errors, obj: Object, old: Object | None) -> None:
     spec: Spec = obj["spec"]
     old_spec: Spec | None = None if old is None else old["spec"]
     annotations: dict[str, str] = obj["metadata"].get("annotations") or {}
@@ -124,10 +124,11 @@ def _check_service(errors: Errors, obj: Obj, old: Obj | None) -> None:
 
 
 def _check_topology(errors: Errors, annotations: dict[str, str]) -> None:
-    mode, hints = annotations.get(TOPOLOGY_MODE), annotations.get(TOPOLOGY_HINTS)
+    mode = annotations.get(TOPOLOGY_MODE_ANNOTATION)
+    hints = annotations.get(TOPOLOGY_HINTS_ANNOTATION)
     if mode is not None and hints is not None and mode != hints:
-        detail = f"must match annotations[{TOPOLOGY_HINTS}] when both are specified"
-        errors.append(invalid(key("metadata.annotations", TOPOLOGY_MODE), mode, detail))
+        detail = f"must match annotations[{TOPOLOGY_HINTS_ANNOTATION}] when both are specified"
+        errors.append(invalid(key("metadata.annotations", TOPOLOGY_MODE_ANNOTATION), mode, detail))
 
 
 def _check_type_fields(errors: Errors, spec: Spec) -> None:
@@ -158,7 +159,7 @@ def _check_external_name(errors: Errors, spec: Spec) -> None:
 
 
 def _check_ports(errors: Errors, spec: Spec) -> None:
-    ports: list[Obj] = spec.get("ports") or []
+    ports: list[Object] = spec.get("ports") or []
     names: set[str] = set()
     for position, port in enumerate(ports):
         path = index("spec.ports", position)
@@ -191,7 +192,7 @@ def _check_affinity(errors: Errors, spec: Spec) -> None:
         errors.append(forbidden(path, "must not be set when session affinity is None"))
 
 
-def _check_client_ip(errors: Errors, path: str, config: Obj | None) -> None:
+def _check_client_ip(errors: Errors, path: str, config: Object | None) -> None:
     value: Any = config
     for name in ("clientIP", "timeoutSeconds", ""):
         if value is None:
@@ -240,7 +241,7 @@ def _check_repeated_ports(errors: Errors, spec: Spec) -> None:
         seen.add(pair)
 
 
-def _internal_port(protocol: str, number: int) -> Obj:
+def _internal_port(protocol: str, number: int) -> Object:
     """Return a port with the names of Go's fields, as in errors."""
     return {
         "Name": "",
@@ -253,7 +254,7 @@ def _internal_port(protocol: str, number: int) -> Obj:
 
 
 def _check_source_ranges(
-    errors: Errors, spec: Spec, annotations: dict[str, str], old: Obj | None
+    errors: Errors, spec: Spec, annotations: dict[str, str], old: Object | None
 ) -> None:
     ranges: list[str] = spec.get("loadBalancerSourceRanges") or []
     text = annotations.get(SOURCE_RANGES)

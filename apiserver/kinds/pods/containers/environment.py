@@ -4,9 +4,10 @@ env[0] = {"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}
 envFrom[0] = {"prefix": "DB_", "secretRef": {"name": "db"}}
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import child, index, invalid, not_found
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_config_key,
     check_dns_label,
@@ -30,8 +31,6 @@ from kvstack.apiserver.kinds.rules import (
     needs_formatted,
 )
 
-Obj = dict[str, Any]
-
 _MORE_THAN_ONE: Final = "may not have more than one field specified at a time"
 _NO_VALUE_SOURCE: Final = (
     "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or"
@@ -39,7 +38,7 @@ _NO_VALUE_SOURCE: Final = (
 )
 
 
-def check_env(variable: Obj, path: str, errors: Errors) -> None:
+def check_env(variable: Object, path: str, errors: Errors) -> None:
     """Check one variable."""
     _name(variable, path, errors)
     source = variable.get("valueFrom")
@@ -47,7 +46,7 @@ def check_env(variable: Obj, path: str, errors: Errors) -> None:
         _check_value_source(source, variable.get("value", ""), child(path, "valueFrom"), errors)
 
 
-def check_env_from(sources: list[Obj], path: str, errors: Errors) -> None:
+def check_env_from(sources: list[Object], path: str, errors: Errors) -> None:
     """Check envFrom; errors about its size are reported at the list."""
     for position, source in enumerate(sources):
         source_path = index(path, position)
@@ -66,7 +65,7 @@ def check_env_from(sources: list[Obj], path: str, errors: Errors) -> None:
 
 def check_file_key_volumes(scope: SpecScope) -> None:
     """Check that the volumes of fileKeyRef exist and are emptyDirs."""
-    volumes: dict[str, Obj] | None = None
+    volumes: dict[str, Object] | None = None
     for container, path in scope.containers():
         for position, variable in enumerate(container.get("env") or ()):
             reference = (variable.get("valueFrom") or {}).get("fileKeyRef")
@@ -87,7 +86,7 @@ def check_file_key_volumes(scope: SpecScope) -> None:
                 scope.errors.append(invalid(name_path, name, message))
 
 
-def _check_value_source(source: Obj, value: str, path: str, errors: Errors) -> None:
+def _check_value_source(source: Object, value: str, path: str, errors: Errors) -> None:
     sources = [each for each in _VALUE_SOURCES if source.get(each) is not None]
     for name in sources:
         _VALUE_SOURCES[name](source[name], child(path, name), errors)
@@ -99,15 +98,15 @@ def _check_value_source(source: Obj, value: str, path: str, errors: Errors) -> N
         errors.append(invalid(path, "", _MORE_THAN_ONE))
 
 
-def _check_field(reference: Obj, path: str, errors: Errors) -> None:
+def _check_field(reference: Object, path: str, errors: Errors) -> None:
     check_field_reference(reference, path, errors, ENV_FIELDS)
 
 
-def _check_resource(reference: Obj, path: str, errors: Errors) -> None:
+def _check_resource(reference: Object, path: str, errors: Errors) -> None:
     check_resource_reference(reference, path, errors, needs_container=False)
 
 
-def _check_name(reference: Obj, path: str, errors: Errors) -> None:
+def _check_name(reference: Object, path: str, errors: Errors) -> None:
     name = reference.get("name", "")
     add_invalid(errors, child(path, "name"), name, name_is_dns_subdomain(name, False))
 

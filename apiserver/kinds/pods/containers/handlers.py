@@ -6,7 +6,7 @@
 A handler has exactly one action. The first one counts, every further one is an error.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import (
     child,
@@ -15,6 +15,7 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_http_header_name,
     check_port_name,
@@ -33,8 +34,6 @@ from kvstack.apiserver.kinds.rules import (
     one_of,
 )
 
-Obj = dict[str, Any]
-
 HTTP_SCHEMES: Final = enum_values("io.k8s.api.core.v1.HTTPGetAction", "scheme")
 STOP_SIGNALS: Final = {
     "linux": enum_values("io.k8s.api.core.v1.Lifecycle", "stopSignal"),
@@ -52,7 +51,7 @@ def check_port(errors: Errors, path: str, port: int | str) -> None:
     add_invalid(errors, path, port, wrong)
 
 
-def check_probe(scope: SpecScope, container: Obj, name: str, path: str) -> None:
+def check_probe(scope: SpecScope, container: Object, name: str, path: str) -> None:
     """Check one probe of a container, if present: `livenessProbe` and the like."""
     probe = container.get(name)
     if probe is None:
@@ -73,7 +72,7 @@ def check_probe(scope: SpecScope, container: Obj, name: str, path: str) -> None:
         errors.append(invalid(child(probe_path, "successThreshold"), value, "must be 1"))
 
 
-def check_lifecycle(scope: SpecScope, container: Obj, path: str) -> None:
+def check_lifecycle(scope: SpecScope, container: Object, path: str) -> None:
     """Check the lifecycle handlers of a container, if present."""
     lifecycle = container.get("lifecycle")
     if lifecycle is None:
@@ -98,7 +97,7 @@ def _check_stop_signal(scope: SpecScope, signal: str, path: str) -> None:
         scope.errors.append(not_supported(path, JsonText(signal), known))
 
 
-def _check_handler(scope: SpecScope, handler: Obj, names: tuple[str, ...], path: str) -> None:
+def _check_handler(scope: SpecScope, handler: Object, names: tuple[str, ...], path: str) -> None:
     errors = scope.errors
     given = [each for each in names if handler.get(each) is not None]
     if not given:
@@ -113,7 +112,7 @@ def _check_handler(scope: SpecScope, handler: Obj, names: tuple[str, ...], path:
     errors.extend(forbidden(child(path, each), message) for each in spare)
 
 
-def _check_http_get(action: Obj, path: str, errors: Errors) -> None:
+def _check_http_get(action: Object, path: str, errors: Errors) -> None:
     _http_path(action, path, errors)
     check_port(errors, child(path, "port"), action.get("port", 0))
     scheme = action.get("scheme", "")
@@ -129,7 +128,7 @@ def _check_http_get(action: Obj, path: str, errors: Errors) -> None:
         _check_http_protocol(action, protocol, path, errors)
 
 
-def _check_http_protocol(action: Obj, protocol: str, path: str, errors: Errors) -> None:
+def _check_http_protocol(action: Object, protocol: str, path: str, errors: Errors) -> None:
     protocol_path = child(path, "protocol")
     if protocol not in _HTTP_PROTOCOLS:
         errors.append(not_supported(protocol_path, JsonText(protocol), _HTTP_PROTOCOLS))
@@ -141,11 +140,11 @@ def _check_http_protocol(action: Obj, protocol: str, path: str, errors: Errors) 
         errors.append(invalid(child(path, "host"), action["host"], message))
 
 
-def _check_any_port(action: Obj, path: str, errors: Errors) -> None:
+def _check_any_port(action: Object, path: str, errors: Errors) -> None:
     check_port(errors, child(path, "port"), action.get("port", 0))
 
 
-def _check_sleep(scope: SpecScope, action: Obj, path: str) -> None:
+def _check_sleep(scope: SpecScope, action: Object, path: str) -> None:
     grace = scope.spec.get("terminationGracePeriodSeconds")
     seconds = action.get("seconds", 0)
     if grace is not None and not 0 <= seconds <= grace:

@@ -6,7 +6,7 @@
 Several errors of a mount are reported at the list of mounts, as upstream.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import (
     child,
@@ -18,20 +18,19 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.file_paths import check_descending, has_step_back
 from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.rules import Errors
 
-Obj = dict[str, Any]
-
 PROPAGATIONS: Final = enum_values("io.k8s.api.core.v1.VolumeMount", "mountPropagation")
 RECURSIVE_READ_ONLY: Final = ("Disabled", "Enabled", "IfPossible")
 BIND_OPTIONS: Final = ("nodev", "noexec", "nosuid")
 
 
-def check_mounts(scope: SpecScope, container: Obj, path: str) -> None:
+def check_mounts(scope: SpecScope, container: Object, path: str) -> None:
     """Check all mounts of a container."""
     mounts = container.get("volumeMounts")
     if not mounts:
@@ -68,7 +67,7 @@ def check_mounts(scope: SpecScope, container: Obj, path: str) -> None:
             _check_bind_options(scope, mount, child(item_path, "bindMountOptions"))
 
 
-def check_devices(scope: SpecScope, container: Obj, path: str) -> None:
+def check_devices(scope: SpecScope, container: Object, path: str) -> None:
     """Check all block devices of a container."""
     devices = _devices(container)
     if not devices:
@@ -91,17 +90,17 @@ def check_devices(scope: SpecScope, container: Obj, path: str) -> None:
             names.add(device["name"])
 
 
-def is_privileged(container: Obj) -> bool:
+def is_privileged(container: Object) -> bool:
     """Return whether the container is privileged."""
     context = container.get("securityContext")
     return context is not None and context.get("privileged") is True
 
 
-def _devices(container: Obj) -> list[Obj]:
+def _devices(container: Object) -> list[Object]:
     return container.get("volumeDevices") or []
 
 
-def _check_sub_path(errors: Errors, mount: Obj, item_path: str, list_path: str) -> None:
+def _check_sub_path(errors: Errors, mount: Object, item_path: str, list_path: str) -> None:
     sub_path, expression = mount.get("subPath"), mount.get("subPathExpr")
     if sub_path:
         check_descending(errors, child(list_path, "subPath"), sub_path)
@@ -112,7 +111,7 @@ def _check_sub_path(errors: Errors, mount: Obj, item_path: str, list_path: str) 
         check_descending(errors, child(list_path, "subPathExpr"), expression)
 
 
-def _check_propagation(errors: Errors, mount: Obj, container: Obj, path: str) -> None:
+def _check_propagation(errors: Errors, mount: Object, container: Object, path: str) -> None:
     propagation = mount.get("mountPropagation")
     if propagation is None:
         return
@@ -123,7 +122,7 @@ def _check_propagation(errors: Errors, mount: Obj, container: Obj, path: str) ->
         errors.append(forbidden(path, message))
 
 
-def _check_recursive(errors: Errors, mount: Obj, path: str) -> None:
+def _check_recursive(errors: Errors, mount: Object, path: str) -> None:
     recursive = mount.get("recursiveReadOnly")
     if recursive is None or recursive == "Disabled":
         return
@@ -137,7 +136,7 @@ def _check_recursive(errors: Errors, mount: Obj, path: str) -> None:
         errors.append(forbidden(path, message))
 
 
-def _check_bind_options(scope: SpecScope, mount: Obj, path: str) -> None:
+def _check_bind_options(scope: SpecScope, mount: Object, path: str) -> None:
     options = mount.get("bindMountOptions")
     if not options:
         return
@@ -181,7 +180,9 @@ def _check_device_path(errors: Errors, device: str, paths: set[str], path: str) 
         paths.add(device)
 
 
-def _check_device_overlap(errors: Errors, device: Obj, mounts: dict[str, str], path: str) -> None:
+def _check_device_overlap(
+    errors: Errors, device: Object, mounts: dict[str, str], path: str
+) -> None:
     name, device_path = device.get("name", ""), device.get("devicePath", "")
     if name in mounts:
         message = "must not already exist in volumeMounts"

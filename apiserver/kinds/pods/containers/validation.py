@@ -8,7 +8,7 @@ Names are unique over all three lists. Host ports are unique among the regular c
 within each init container.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE, is_sidecar
 from kvstack.apimachinery.objects.field_errors import (
@@ -22,13 +22,14 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     check_dns_label,
     check_port_name,
     check_port_number,
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.pods.containers.environment import check_env, check_env_from
 from kvstack.apiserver.kinds.pods.containers.handlers import check_lifecycle, check_probe
 from kvstack.apiserver.kinds.pods.containers.mounts import check_devices, check_mounts
@@ -47,11 +48,16 @@ from kvstack.apiserver.kinds.rules import (
     wrong_choice,
 )
 
-Obj = dict[str, Any]
-
 PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
 PROTOCOLS: Final = enum_values("io.k8s.api.core.v1.ContainerPort", "protocol")
-RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
+RESTART_POLICIES: Final = enum_values("io.k8s.api.core.v1.PodSpec", "restartPolicy")
+MESSAGE_POLICIES: Final = enum_in_order(
+    "io.k8s.api.core.v1.Container",
+    "terminationMessagePolicy",
+    "File",
+    "FallbackToLogsOnError",
+)
+EXIT_CODE_OPERATORS: Final = ("In", "NotIn")
 RESTART_ACTIONS: Final = ("Restart", "RestartAllContainers")
 RESTART_RULES_MAX: Final = 20
 EXIT_CODES_MAX: Final = 255
@@ -147,7 +153,7 @@ def check_ephemeral_containers(scope: SpecScope) -> None:
             )
 
 
-def check_image_spaces(errors: Errors, container: Obj, path: str) -> None:
+def check_image_spaces(errors: Errors, container: Object, path: str) -> None:
     """Check for spaces around an image, which only pods refuse and templates tolerate."""
     image: str = container.get("image", "")
     if image != image.strip():
@@ -155,7 +161,7 @@ def check_image_spaces(errors: Errors, container: Obj, path: str) -> None:
         errors.append(invalid(child(path, "image"), image, message))
 
 
-def _check_common(scope: SpecScope, container: Obj, path: str) -> None:
+def _check_common(scope: SpecScope, container: Object, path: str) -> None:
     errors = scope.errors
     _identity(container, path, errors)
     _check_ports(errors, container, path)
@@ -174,20 +180,20 @@ def _check_common(scope: SpecScope, container: Obj, path: str) -> None:
     check_container_security(scope, container, path)
 
 
-def _check_running(scope: SpecScope, container: Obj, path: str) -> None:
+def _check_running(scope: SpecScope, container: Object, path: str) -> None:
     check_lifecycle(scope, container, path)
     for probe in PROBES:
         check_probe(scope, container, probe, path)
 
 
-def _check_unique_name(errors: Errors, container: Obj, names: set[str], path: str) -> None:
+def _check_unique_name(errors: Errors, container: Object, names: set[str], path: str) -> None:
     name = container.get("name", "")
     if name in names:
         errors.append(duplicate(child(path, "name"), name))
     names.add(name)
 
 
-def _check_ports(errors: Errors, container: Obj, path: str) -> None:
+def _check_ports(errors: Errors, container: Object, path: str) -> None:
     ports = container.get("ports")
     if not ports:
         return
@@ -212,7 +218,7 @@ def _check_ports(errors: Errors, container: Obj, path: str) -> None:
 
 
 def _check_port_number(
-    errors: Errors, port: Obj, field: str, path: str, *, is_required: bool
+    errors: Errors, port: Object, field: str, path: str, *, is_required: bool
 ) -> None:
     number = port.get(field, 0)
     if number:
@@ -222,7 +228,7 @@ def _check_port_number(
         errors.append(required(child(path, field)))
 
 
-def _check_host_ports(errors: Errors, containers: list[Obj], list_path: str) -> None:
+def _check_host_ports(errors: Errors, containers: list[Object], list_path: str) -> None:
     taken: set[str] = set()
     for position, container in enumerate(containers):
         for number, port in enumerate(container.get("ports") or ()):
@@ -235,7 +241,7 @@ def _check_host_ports(errors: Errors, containers: list[Obj], list_path: str) -> 
             taken.add(binding_text)
 
 
-def _check_resize(scope: SpecScope, container: Obj, path: str) -> None:
+def _check_resize(scope: SpecScope, container: Object, path: str) -> None:
     errors = scope.errors
     names: set[str] = set()
     is_never = scope.spec.get("restartPolicy") == "Never"
@@ -253,7 +259,7 @@ def _check_resize(scope: SpecScope, container: Obj, path: str) -> None:
             errors.append(invalid(path, JsonText(restart), message))
 
 
-def _check_init_resize(scope: SpecScope, container: Obj, path: str) -> None:
+def _check_init_resize(scope: SpecScope, container: Object, path: str) -> None:
     if scope.tolerances.restarting_init_resize:
         return
     list_path = child(path, "resizePolicy")
@@ -264,7 +270,7 @@ def _check_init_resize(scope: SpecScope, container: Obj, path: str) -> None:
             scope.errors.append(invalid(policy_path, JsonText("RestartContainer"), message))
 
 
-def _check_restart(errors: Errors, container: Obj, path: str) -> None:
+def _check_restart(errors: Errors, container: Object, path: str) -> None:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules") or ()
     if policy is None and not rules:
         return
@@ -280,7 +286,7 @@ def _check_restart(errors: Errors, container: Obj, path: str) -> None:
         _check_restart_rule(errors, rule, index(rules_path, position))
 
 
-def _check_restart_rule(errors: Errors, rule: Obj, path: str) -> None:
+def _check_restart_rule(errors: Errors, rule: Object, path: str) -> None:
     action = rule.get("action", "")
     if action not in RESTART_ACTIONS:
         errors.append(not_supported(child(path, "action"), JsonText(action), RESTART_ACTIONS))
@@ -290,9 +296,9 @@ def _check_restart_rule(errors: Errors, rule: Obj, path: str) -> None:
         errors.append(required(codes_path, "must be specified"))
         return
     operator = codes.get("operator", "")
-    if operator not in {"In", "NotIn"}:
+    if operator not in EXIT_CODE_OPERATORS:
         operator_path = child(codes_path, "operator")
-        errors.append(not_supported(operator_path, JsonText(operator), ("In", "NotIn")))
+        errors.append(not_supported(operator_path, JsonText(operator), EXIT_CODE_OPERATORS))
     count = len(codes.get("values") or ())
     if count > EXIT_CODES_MAX:
         errors.append(too_many(child(codes_path, "values"), count, EXIT_CODES_MAX))
@@ -301,7 +307,7 @@ def _check_restart_rule(errors: Errors, rule: Obj, path: str) -> None:
 _identity: Final = all_of(
     needs_formatted("name", check_dns_label),
     needs("image"),
-    needs_one_of("terminationMessagePolicy", ("File", "FallbackToLogsOnError")),
+    needs_one_of("terminationMessagePolicy", MESSAGE_POLICIES),
 )
 _env: Final = each("env", check_env)
 _pull_policy: Final = needs_one_of("imagePullPolicy", PULL_POLICIES)

@@ -7,7 +7,7 @@ Seccomp and AppArmor profiles are fields; the annotations that preceded the fiel
 """
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
@@ -20,6 +20,7 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_user_id, length
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.schema.load import enum_values
@@ -34,8 +35,6 @@ from kvstack.apiserver.kinds.rules import (
     numeric_id,
     one_of,
 )
-
-Obj = dict[str, Any]
 
 PROFILE_TYPES: Final = enum_values("io.k8s.api.core.v1.SeccompProfile", "type")
 APP_ARMOR_PROFILE_MAX: Final = 4095
@@ -58,7 +57,7 @@ _IPC_SYSCTLS: Final = frozenset({
 _SWAP_SEPARATORS: Final = str.maketrans("./", "/.")
 
 
-def check_container_security(scope: SpecScope, container: Obj, path: str) -> None:
+def check_container_security(scope: SpecScope, container: Object, path: str) -> None:
     """Check the security context of a container, if present."""
     context = container.get("securityContext")
     if context is None:
@@ -94,7 +93,7 @@ def check_pod_security(scope: SpecScope) -> None:
     _group_policies(context, path, errors)
 
 
-def check_seccomp(errors: Errors, profile: Obj | None, path: str) -> None:
+def check_seccomp(errors: Errors, profile: Object | None, path: str) -> None:
     """Check a seccomp profile, if present."""
     if profile is None:
         return
@@ -112,7 +111,7 @@ def check_seccomp(errors: Errors, profile: Obj | None, path: str) -> None:
         errors.append(invalid(file_path, shown, message))
 
 
-def check_app_armor(errors: Errors, profile: Obj | None, path: str) -> None:
+def check_app_armor(errors: Errors, profile: Object | None, path: str) -> None:
     """Check an AppArmor profile, if present."""
     if profile is None:
         return
@@ -128,7 +127,7 @@ def check_app_armor(errors: Errors, profile: Obj | None, path: str) -> None:
         _check_profile_type(errors, kind, path, "appArmorProfile")
 
 
-def host_sysctl_error(name: str, spec: Obj, path: str) -> FieldError | None:
+def host_sysctl_error(name: str, spec: Object, path: str) -> FieldError | None:
     """Return the error of a sysctl of a namespace that the pod shares with its host."""
     namespace = _namespace_of_sysctl(name)
     if namespace == "net" and spec.get("hostNetwork"):
@@ -138,12 +137,12 @@ def host_sysctl_error(name: str, spec: Obj, path: str) -> FieldError | None:
     return None
 
 
-def _check_shared(context: Obj, path: str, errors: Errors) -> None:
+def _check_shared(context: Object, path: str, errors: Errors) -> None:
     check_windows_options(errors, context.get("windowsOptions"), child(path, "windowsOptions"))
     check_app_armor(errors, context.get("appArmorProfile"), child(path, "appArmorProfile"))
 
 
-def _check_proc_mount(scope: SpecScope, context: Obj, path: str) -> None:
+def _check_proc_mount(scope: SpecScope, context: Object, path: str) -> None:
     mount = context.get("procMount")
     if mount is None:
         return
@@ -154,7 +153,7 @@ def _check_proc_mount(scope: SpecScope, context: Obj, path: str) -> None:
         scope.errors.append(invalid(path, JsonText(mount), message))
 
 
-def _check_no_escalation(scope: SpecScope, context: Obj, path: str) -> None:
+def _check_no_escalation(scope: SpecScope, context: Object, path: str) -> None:
     conflicts: list[str] = []
     if context.get("privileged"):
         conflicts.append("`privileged` to true")
@@ -190,7 +189,7 @@ def _check_app_armor_file(errors: Errors, file: str | None, path: str) -> None:
         errors.append(too_long(path, APP_ARMOR_PROFILE_MAX))
 
 
-def _check_sysctls(scope: SpecScope, sysctls: list[Obj], path: str) -> None:
+def _check_sysctls(scope: SpecScope, sysctls: list[Object], path: str) -> None:
     errors = scope.errors
     names: set[str] = set()
     for position, sysctl in enumerate(sysctls):

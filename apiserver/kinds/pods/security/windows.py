@@ -4,7 +4,7 @@ securityContext.windowsOptions = {"runAsUserName": "NT AUTHORITY\\\\SYSTEM", "ho
 """
 
 import re
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import (
     child,
@@ -13,12 +13,11 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_subdomain, length
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.pods.scope import SpecScope
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-
-Obj = dict[str, Any]
 
 CREDENTIAL_SPEC_KIB_MAX: Final = 64
 DOMAIN_MAX: Final = 256
@@ -91,7 +90,7 @@ def check_host_process(scope: SpecScope) -> None:
         errors.append(forbidden(scope.path, message))
 
 
-def check_windows_options(errors: Errors, options: Obj | None, path: str) -> None:
+def check_windows_options(errors: Errors, options: Object | None, path: str) -> None:
     """Check the Windows options of a security context, if present."""
     if options is None:
         return
@@ -174,7 +173,7 @@ def _check_windows(scope: SpecScope) -> None:
         _refuse(errors, context, _CONTAINER_CONTEXT, child(path, "securityContext"))
 
 
-def _refuse(errors: Errors, obj: Obj | None, names: tuple[str, ...], path: str) -> None:
+def _refuse(errors: Errors, obj: Object | None, names: tuple[str, ...], path: str) -> None:
     if obj:
         errors.extend(
             forbidden(child(path, name), _NOT_FOR_WINDOWS)
@@ -183,7 +182,7 @@ def _refuse(errors: Errors, obj: Obj | None, names: tuple[str, ...], path: str) 
         )
 
 
-def _host_process(holder: Obj) -> bool | None:
+def _host_process(holder: Object) -> bool | None:
     options = (holder.get("securityContext") or {}).get("windowsOptions") or {}
     value: bool | None = options.get("hostProcess")
     return value

@@ -6,21 +6,20 @@ The pod must have no node, no scheduling gates, and not be terminating. The node
 checked. UID and resourceVersion of a binding's metadata are preconditions; the store checks them.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects import field_errors, status
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, not_supported, required
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apiserver.kinds.pods.conditions import set_condition
 from kvstack.apiserver.kinds.pods.disabled_fields import drop_old_annotations
 
-Obj = dict[str, Any]
-
 _BINDINGS: Final = GroupResource("", "pods/binding")
 
 
-def check_binding(binding: Obj, pod_name: str) -> None:
+def check_binding(binding: Object, pod_name: str) -> None:
     """Check a binding of the pod in the URL; raises ApiError, with 500 for an invalid target."""
     if (binding.get("metadata") or {}).get("name", "") != pod_name:
         raise status.bad_request("name in URL does not match name in Binding object")
@@ -29,7 +28,7 @@ def check_binding(binding: Obj, pod_name: str) -> None:
         raise status.unknown(field_errors.summary(errors))
 
 
-def _target_errors(target: Obj) -> list[FieldError]:
+def _target_errors(target: Object) -> list[FieldError]:
     kind, name = target.get("kind", ""), target.get("name", "")
     is_node = kind in {"", "Node"}
     errors: list[FieldError] = []
@@ -44,7 +43,7 @@ def _target_errors(target: Obj) -> list[FieldError]:
     return errors
 
 
-def bind(pod: Obj, binding: Obj, now: str) -> None:
+def bind(pod: Object, binding: Object, now: str) -> None:
     """Set the pod's node, and the labels and annotations of the binding; raises ApiError.
 
     now: RFC 3339 in seconds, UTC.

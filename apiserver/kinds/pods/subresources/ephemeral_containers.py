@@ -1,12 +1,13 @@
 """The subresource `ephemeralcontainers`: adds containers to a running pod."""
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_diff
-from kvstack.apiserver.kinds.pods.annotations import MIRROR
 from kvstack.apiserver.kinds.pods.preparation import drop_disabled, keep_metadata, raise_generation
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.pods.validation import (
@@ -16,14 +17,12 @@ from kvstack.apiserver.kinds.pods.validation import (
 )
 from kvstack.apiserver.kinds.strategy import Context
 
-Obj = dict[str, Any]
-
 _FIELD: Final = "ephemeralContainers"
 _PATH: Final = "spec.ephemeralContainers"
 _TYPE: Final = "io.k8s.api.core.v1.EphemeralContainer"
 
 
-def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def prepare_update(new: Object, old: Object, _context: Context) -> None:
     """Keep everything but the ephemeral containers."""
     containers = (new.get("spec") or {}).get(_FIELD)
     spec = {name: value for name, value in (old.get("spec") or {}).items() if name != _FIELD}
@@ -36,9 +35,9 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     raise_generation(new, old)
 
 
-def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     """Return the errors of the pod with the added containers."""
-    if MIRROR in annotations_of(old):
+    if MIRROR_ANNOTATION in annotations_of(old):
         return [forbidden("", "static pods do not support ephemeral containers")]
 
     def check(tolerances: Tolerances) -> list[FieldError]:

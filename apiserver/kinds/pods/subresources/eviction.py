@@ -14,20 +14,20 @@ deletes it, and retries on conflicts.
 
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects import labels, status
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 from kvstack.apimachinery.objects.field_errors import invalid
 from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.budget_status import (
     DISRUPTION_ALLOWED,
     set_disruption_allowed,
 )
 from kvstack.apiserver.kinds.pods.conditions import set_condition
-
-Obj = dict[str, Any]
 
 DISRUPTED_PODS_MAX: Final = 2000
 """Limit of evictions that the disruption controller has not processed."""
@@ -48,7 +48,7 @@ _SEVERAL: Final = (
 class Decision(NamedTuple):
     """How to evict a pod."""
 
-    budget: Obj | None = None
+    budget: Object | None = None
     """The budget with one disruption less; its status is to be written first, but not in a dry
     run."""
     only_this_version: bool = False
@@ -57,11 +57,11 @@ class Decision(NamedTuple):
     budget_name: str = ""
 
 
-def delete_options(eviction: Obj, pod_name: str, dry_run: Sequence[str]) -> Obj:
+def delete_options(eviction: Object, pod_name: str, dry_run: Sequence[str]) -> Object:
     """Return the DeleteOptions of an eviction; dry_run: of the query. Raises ApiError."""
     if (eviction.get("metadata") or {}).get("name", "") != pod_name:
         raise status.bad_request("name in URL does not match name in Eviction object")
-    options: Obj = dict(eviction.get("deleteOptions") or {})
+    options: Object = dict(eviction.get("deleteOptions") or {})
     if options.get("ignoreStoreReadErrorWithClusterBreakingPotential"):
         path = "deleteOptions.ignoreStoreReadErrorWithClusterBreakingPotential"
         message = "can not be set for pod eviction, try after removing the option"
@@ -76,12 +76,12 @@ def delete_options(eviction: Obj, pod_name: str, dry_run: Sequence[str]) -> Obj:
     return options
 
 
-def ignores_budgets(pod: Obj) -> bool:
+def ignores_budgets(pod: Object) -> bool:
     """Return whether the pod can be deleted regardless of budgets."""
     return is_ended(pod) or _is_pending(pod) or "deletionTimestamp" in pod["metadata"]
 
 
-def needs_version(pod: Obj) -> bool:
+def needs_version(pod: Object) -> bool:
     """Return whether a pod that ignores budgets may only be deleted at its current version.
 
     It could start in the meantime and count for a budget.
@@ -89,13 +89,13 @@ def needs_version(pod: Obj) -> bool:
     return not is_ended(pod) and "deletionTimestamp" not in pod["metadata"]
 
 
-def covering_budgets(pod: Obj, budgets: Iterable[Obj]) -> list[Obj]:
+def covering_budgets(pod: Object, budgets: Iterable[Object]) -> list[Object]:
     """Return the budgets of the namespace whose selectors match the pod."""
     pod_labels: Mapping[str, str] = pod["metadata"].get("labels") or {}
     return [each for each in budgets if _covers(each, pod_labels)]
 
 
-def decide(pod: Obj, budgets: Sequence[Obj], now: str) -> Decision:
+def decide(pod: Object, budgets: Sequence[Object], now: str) -> Decision:
     """Return how to evict a pod that these budgets cover; raises ApiError if they do not allow it.
 
     now: RFC 3339 in seconds, UTC.
@@ -111,7 +111,7 @@ def decide(pod: Obj, budgets: Sequence[Obj], now: str) -> Decision:
     return Decision(budget=take_disruption(budget, pod["metadata"]["name"], now), budget_name=name)
 
 
-def take_disruption(budget: Obj, pod_name: str, now: str) -> Obj:
+def take_disruption(budget: Object, pod_name: str, now: str) -> Object:
     """Return the budget with one disruption less, used by the pod; raises ApiError."""
     name, budget_status = budget["metadata"]["name"], budget.get("status") or {}
     if budget_status.get("observedGeneration", 0) < budget["metadata"].get("generation", 0):
@@ -151,7 +151,7 @@ def contended(budget_name: str) -> ApiError:
     return status.timeout(message, _RETRY_SECONDS)
 
 
-def mark_evicted(pod: Obj, now: str) -> None:
+def mark_evicted(pod: Object, now: str) -> None:
     """Set the condition that says why the pod ends. now: RFC 3339 in seconds, UTC."""
     set_condition(
         pod.setdefault("status", {}),
@@ -163,11 +163,11 @@ def mark_evicted(pod: Obj, now: str) -> None:
     )
 
 
-def _is_pending(pod: Obj) -> bool:
+def _is_pending(pod: Object) -> bool:
     return (pod.get("status") or {}).get("phase") == "Pending"
 
 
-def _covers(budget: Obj, pod_labels: Mapping[str, str]) -> bool:
+def _covers(budget: Object, pod_labels: Mapping[str, str]) -> bool:
     try:
         selector = labels.from_object((budget.get("spec") or {}).get("selector"))
     except labels.SelectorError:
@@ -175,7 +175,7 @@ def _covers(budget: Obj, pod_labels: Mapping[str, str]) -> bool:
     return selector.matches(pod_labels)
 
 
-def _allows_unready(budget: Obj) -> bool:
+def _allows_unready(budget: Object) -> bool:
     if (budget.get("spec") or {}).get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True
     budget_status = budget.get("status") or {}
@@ -184,13 +184,12 @@ def _allows_unready(budget: Obj) -> bool:
     return current >= desired > 0
 
 
-def _why_blocked(name: str, budget_status: Obj) -> str:
+def _why_blocked(name: str, budget_status: Object) -> str:
     blocked = f"The disruption budget {name} does not allow evicting pods currently"
     reason, message = "", ""
-    for each in budget_status.get("conditions") or ():
-        if each.get("type") == DISRUPTION_ALLOWED and each.get("status") == "False":
-            reason, message = each.get("reason", ""), each.get("message", "")
-            break
+    allowed = find(budget_status.get("conditions"), DISRUPTION_ALLOWED) or {}
+    if allowed.get("status") == "False":
+        reason, message = allowed.get("reason", ""), allowed.get("message", "")
     if message and reason == "SyncFailed":
         return f"{blocked} because it failed sync: {message}"
     desired = budget_status.get("desiredHealthy", 0)

@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.containers import all_containers
 from kvstack.apimachinery.objects.field_errors import FieldError, forbidden, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NEGATIVE
 
-Obj = dict[str, Any]
 Options = Mapping[str, Any]
 
 _NOT_POSITIVE: Final = "must be greater than 0"
@@ -50,7 +50,7 @@ def check_log_options(options: Options) -> list[FieldError]:
     return errors
 
 
-def container_of(pod: Obj, name: str) -> str:
+def container_of(pod: Object, name: str) -> str:
     """Return the container of a request; name: of the request, or "". Raises ApiError."""
     pod_name, spec = pod["metadata"]["name"], pod["spec"]
     names = [each["name"] for each in all_containers(spec)]
@@ -58,7 +58,7 @@ def container_of(pod: Obj, name: str) -> str:
         if name in names:
             return name
         raise status.bad_request(f"container {name} is not valid for pod {pod_name}")
-    containers: list[Obj] = spec.get("containers") or []
+    containers: list[Object] = spec.get("containers") or []
     if len(containers) == 1:
         only: str = containers[0]["name"]
         return only
@@ -68,7 +68,7 @@ def container_of(pod: Obj, name: str) -> str:
     raise status.bad_request(message)
 
 
-def log_request(pod: Obj, options: Options) -> NodeRequest | None:
+def log_request(pod: Object, options: Options) -> NodeRequest | None:
     """Return the request for a log; None: there is none yet. Raises ApiError."""
     container = container_of(pod, options.get("container", ""))
     if not pod["spec"].get("nodeName"):
@@ -78,19 +78,19 @@ def log_request(pod: Obj, options: Options) -> NodeRequest | None:
     return NodeRequest(_path("containerLogs", pod, container), sorted(query))
 
 
-def exec_request(pod: Obj, options: Options) -> NodeRequest:
+def exec_request(pod: Object, options: Options) -> NodeRequest:
     """Return the request to execute a command in a container; raises ApiError."""
     request = _stream_request("exec", pod, options)
     query = [*request.query, *(("command", each) for each in options.get("command") or ())]
     return NodeRequest(request.path, sorted(query, key=_by_name))
 
 
-def attach_request(pod: Obj, options: Options) -> NodeRequest:
+def attach_request(pod: Object, options: Options) -> NodeRequest:
     """Return the request to attach to a running container; raises ApiError."""
     return _stream_request("attach", pod, options)
 
 
-def port_forward_request(pod: Obj, options: Options) -> NodeRequest:
+def port_forward_request(pod: Object, options: Options) -> NodeRequest:
     """Return the request to forward ports of a pod; raises ApiError."""
     _check_node(pod)
     ports = options.get("ports") or ()
@@ -98,20 +98,20 @@ def port_forward_request(pod: Obj, options: Options) -> NodeRequest:
     return NodeRequest(_path("portForward", pod), query)
 
 
-def _stream_request(what: str, pod: Obj, options: Options) -> NodeRequest:
+def _stream_request(what: str, pod: Object, options: Options) -> NodeRequest:
     container = container_of(pod, options.get("container", ""))
     _check_node(pod)
     query = [(shown, "1") for name, shown in _STREAMS if options.get(name)]
     return NodeRequest(_path(what, pod, container), sorted(query))
 
 
-def _check_node(pod: Obj) -> None:
+def _check_node(pod: Object) -> None:
     if not pod["spec"].get("nodeName"):
         name = pod["metadata"]["name"]
         raise status.bad_request(f"pod {name} does not have a host assigned")
 
 
-def _path(what: str, pod: Obj, *container: str) -> str:
+def _path(what: str, pod: Object, *container: str) -> str:
     metadata = pod["metadata"]
     return "/".join(("", what, metadata["namespace"], metadata["name"], *container))
 

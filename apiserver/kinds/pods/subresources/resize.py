@@ -5,14 +5,15 @@ added, removed or reordered.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE, is_sidecar
 from kvstack.apimachinery.objects.core.quality_of_service import computed_quality, quality_of
 from kvstack.apimachinery.objects.field_errors import FieldError, child, forbidden, index, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
-from kvstack.apiserver.kinds.pods.annotations import MIRROR
 from kvstack.apiserver.kinds.pods.preparation import (
     SPEC_TYPE,
     default_pod_resources,
@@ -26,8 +27,6 @@ from kvstack.apiserver.kinds.pods.validation import annotations_of, check_forgiv
 from kvstack.apiserver.kinds.rules import Errors
 from kvstack.apiserver.kinds.strategy import Context
 
-Obj = dict[str, Any]
-
 _CONTAINER_TYPE: Final = "io.k8s.api.core.v1.Container"
 _RESOURCES_TYPE: Final = "io.k8s.api.core.v1.ResourceRequirements"
 _LISTS: Final = ("containers", "initContainers")
@@ -35,7 +34,7 @@ _RESIZED: Final = ("resources", "resizePolicy")
 _ONLY_COMPUTE: Final = "only cpu and memory resources are mutable"
 
 
-def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def prepare_update(new: Object, old: Object, _context: Context) -> None:
     """Keep everything but resources and resize policies."""
     spec, stored = new.setdefault("spec", {}), old.get("spec") or {}
     if all(len(spec.get(name) or ()) == len(stored.get(name) or ()) for name in _LISTS):
@@ -59,9 +58,9 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     raise_generation(new, old)
 
 
-def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     """Return the errors of the resized pod."""
-    if MIRROR in annotations_of(old):
+    if MIRROR_ANNOTATION in annotations_of(old):
         return [forbidden("", "static pods cannot be resized")]
     if ((old.get("spec") or {}).get("os") or {}).get("name") == "windows":
         return [forbidden("", "windows pods cannot be resized")]
@@ -74,18 +73,18 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return check_forgiving(check, old)
 
 
-def _resized(containers: Sequence[Obj], stored: Sequence[Obj]) -> Sequence[Obj]:
-    merged: list[Obj] = []
+def _resized(containers: Sequence[Object], stored: Sequence[Object]) -> Sequence[Object]:
+    merged: list[Object] = []
     for container, before in zip(containers, stored, strict=True):
         if container.get("name") != before.get("name"):
             return containers
         kept = {name: value for name, value in before.items() if name not in _RESIZED}
-        given: Obj = {name: container[name] for name in _RESIZED if name in container}
+        given: Object = {name: container[name] for name in _RESIZED if name in container}
         merged.append({**kept, **given})
     return merged
 
 
-def _check_resize(errors: Errors, new: Obj, old: Obj) -> None:
+def _check_resize(errors: Errors, new: Object, old: Object) -> None:
     spec, stored = new["spec"], old["spec"]
     if quality_of(old) != computed_quality(spec):
         value = JsonText((new.get("status") or {}).get("qosClass", ""))
@@ -111,19 +110,19 @@ def _check_resize(errors: Errors, new: Obj, old: Obj) -> None:
         errors.append(forbidden("spec", _ONLY_COMPUTE))
 
 
-def _node_can_resize(pod: Obj) -> bool:
+def _node_can_resize(pod: Object) -> bool:
     for each in (pod.get("status") or {}).get("containerStatuses") or ():
         if "running" in (each.get("state") or {}):
             return each.get("resources") is not None
     return True
 
 
-def _has_resources(spec: Obj) -> bool:
+def _has_resources(spec: Object) -> bool:
     resources = spec.get("resources") or {}
     return bool(resources.get("requests") or resources.get("limits"))
 
 
-def _check_pod_resources(errors: Errors, spec: Obj, stored: Obj) -> None:
+def _check_pod_resources(errors: Errors, spec: Object, stored: Object) -> None:
     resources, before = spec.get("resources"), stored.get("resources")
     if before is not None and resources is None:
         errors.append(forbidden("spec.resources", "pod-level resources cannot be removed"))
@@ -142,7 +141,7 @@ def _check_pod_resources(errors: Errors, spec: Obj, stored: Obj) -> None:
         errors.append(forbidden("spec", message))
 
 
-def _check_order(errors: Errors, spec: Obj, stored: Obj) -> None:
+def _check_order(errors: Errors, spec: Object, stored: Object) -> None:
     for name in _LISTS:
         path = child("spec", name)
         containers, before = spec.get(name) or (), stored.get(name) or ()
@@ -159,7 +158,7 @@ def _check_order(errors: Errors, spec: Obj, stored: Obj) -> None:
         )
 
 
-def _check_removals(errors: Errors, spec: Obj, stored: Obj) -> None:
+def _check_removals(errors: Errors, spec: Object, stored: Object) -> None:
     for name in reversed(_LISTS):
         pairs = zip(spec.get(name) or (), stored.get(name) or (), strict=True)
         for position, (container, before) in enumerate(pairs):
@@ -172,7 +171,7 @@ def _check_removals(errors: Errors, spec: Obj, stored: Obj) -> None:
             )
 
 
-def _check_others(errors: Errors, spec: Obj, stored: Obj) -> Obj:
+def _check_others(errors: Errors, spec: Object, stored: Object) -> Object:
     """Check that only cpu and memory differ; return the spec with their old values."""
     rest = dict(spec)
     if "resources" in stored:
@@ -180,7 +179,7 @@ def _check_others(errors: Errors, spec: Obj, stored: Obj) -> Obj:
     else:
         rest.pop("resources", None)
     for name in _LISTS:
-        masked: list[Obj] = []
+        masked: list[Object] = []
         pairs = zip(spec.get(name) or (), stored.get(name) or (), strict=True)
         for position, (container, before) in enumerate(pairs):
             one = dict(container)
@@ -204,7 +203,7 @@ def _check_others(errors: Errors, spec: Obj, stored: Obj) -> Obj:
     return rest
 
 
-def _check_init_policy(errors: Errors, container: Obj, path: str) -> None:
+def _check_init_policy(errors: Errors, container: Object, path: str) -> None:
     message = (
         "non-sidecar init containers with a resize policy of RestartContainer cannot be resized"
     )
@@ -215,11 +214,11 @@ def _check_init_policy(errors: Errors, container: Obj, path: str) -> None:
     )
 
 
-def _removed(resources: Obj, before: Obj, name: str) -> bool:
+def _removed(resources: Object, before: Object, name: str) -> bool:
     return bool((before.get(name) or {}).keys() - (resources.get(name) or {}).keys())
 
 
-def _with_compute_of(resources: Obj | None, before: Obj | None) -> Obj | None:
+def _with_compute_of(resources: Object | None, before: Object | None) -> Object | None:
     """Return the resources with the old cpu and memory."""
     if resources is None:
         return None

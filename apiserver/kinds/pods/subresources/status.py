@@ -3,7 +3,7 @@
 A terminated container may only run again if its restart policy and rules allow it.
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.addresses import ip_warnings, parse_ip, validate_legacy_ip
 from kvstack.apimachinery.objects.field_errors import (
@@ -15,6 +15,7 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     not_found,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import (
     IMMUTABLE,
     between,
@@ -24,6 +25,7 @@ from kvstack.apimachinery.objects.names import (
     name_is_dns_subdomain,
 )
 from kvstack.apimachinery.objects.text.go_text import JsonText
+from kvstack.apiserver.kinds.pods.containers.validation import RESTART_POLICIES
 from kvstack.apiserver.kinds.pods.preparation import drop_disabled
 from kvstack.apiserver.kinds.pods.subresources.status_resources import (
     STATUS_LISTS,
@@ -39,8 +41,6 @@ from kvstack.apiserver.kinds.pods.validation import (
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
 from kvstack.apiserver.kinds.strategy import Context
 
-Obj = dict[str, Any]
-
 _SYSTEM_CONDITIONS: Final = frozenset(("PodScheduled", "Ready", "Initialized"))
 _NOT_NEGATIVE: Final = "must be a non-negative integer"
 _RESTARTED: Final = "may not be transitioned to non-terminated state"
@@ -48,7 +48,7 @@ _UINT32_MAX: Final = 2**32 - 1
 _KEPT_IF_ABSENT: Final = ("resourceClaimStatuses", "extendedResourceClaimStatus")
 
 
-def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def prepare_update(new: Object, old: Object, _context: Context) -> None:
     """Keep what an update of the status cannot change."""
     metadata, stored = new["metadata"], old["metadata"]
     new["spec"] = old.get("spec", {})
@@ -58,7 +58,7 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         metadata["ownerReferences"] = stored["ownerReferences"]
     else:
         metadata.pop("ownerReferences", None)
-    status: Obj = dict(new.get("status") or {})
+    status: Object = dict(new.get("status") or {})
     old_status = old.get("status") or {}
     new["status"] = status
     if not status.get("qosClass") and old_status.get("qosClass"):
@@ -70,7 +70,7 @@ def prepare_update(new: Obj, old: Obj, _context: Context) -> None:
     drop_disabled(new, old)
 
 
-def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     """Return the errors of an update of the status."""
 
     def check(tolerances: Tolerances) -> list[FieldError]:
@@ -82,7 +82,7 @@ def validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return check_forgiving(check, old)
 
 
-def update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
+def update_warnings(new: Object, _old: Object, _context: Context) -> list[str]:
     """Return the warnings about addresses that are not canonical."""
     status = new.get("status") or {}
     return [
@@ -93,7 +93,7 @@ def update_warnings(new: Obj, _old: Obj, _context: Context) -> list[str]:
     ]
 
 
-def _keep_observed_generations(status: Obj, old_status: Obj) -> None:
+def _keep_observed_generations(status: Object, old_status: Object) -> None:
     if not status.get("observedGeneration") and old_status.get("observedGeneration"):
         status["observedGeneration"] = old_status["observedGeneration"]
     conditions = status.get("conditions")
@@ -110,7 +110,7 @@ def _keep_observed_generations(status: Obj, old_status: Obj) -> None:
             each["observedGeneration"] = before
 
 
-def _check_status(errors: Errors, new: Obj, old: Obj) -> None:
+def _check_status(errors: Errors, new: Object, old: Object) -> None:
     status, old_status = new.get("status") or {}, old.get("status") or {}
     spec = new.get("spec") or {}
     _check_conditions(errors, status.get("conditions") or [])
@@ -130,7 +130,7 @@ def _check_status(errors: Errors, new: Obj, old: Obj) -> None:
     check_allocated(errors, status, spec)
 
 
-def _check_conditions(errors: Errors, conditions: list[Obj]) -> None:
+def _check_conditions(errors: Errors, conditions: list[Object]) -> None:
     for position, condition in enumerate(conditions):
         path = f"status.conditions[{position}]"
         generation = condition.get("observedGeneration", 0)
@@ -141,7 +141,7 @@ def _check_conditions(errors: Errors, conditions: list[Obj]) -> None:
             add_invalid(errors, child(path, "Type"), type_, check_label_key(type_))
 
 
-def _check_nominated_node(errors: Errors, status: Obj, old_status: Obj, spec: Obj) -> None:
+def _check_nominated_node(errors: Errors, status: Object, old_status: Object, spec: Object) -> None:
     path = "status.nominatedNodeName"
     name = status.get("nominatedNodeName", "")
     if not name or name == old_status.get("nominatedNodeName", ""):
@@ -151,7 +151,7 @@ def _check_nominated_node(errors: Errors, status: Obj, old_status: Obj, spec: Ob
         errors.append(forbidden(path, "may not be set on pods that are already bound to a node"))
 
 
-def _check_restarts(errors: Errors, status: Obj, old_status: Obj, spec: Obj) -> None:
+def _check_restarts(errors: Errors, status: Object, old_status: Object, spec: Object) -> None:
     if not _may_all_restart(spec):
         for list_name, containers_name in STATUS_LISTS:
             containers = {each.get("name", ""): each for each in spec.get(containers_name) or ()}
@@ -165,9 +165,9 @@ def _check_restarts(errors: Errors, status: Obj, old_status: Obj, spec: Obj) -> 
         errors.append(forbidden(f"status.{list_name}[{position}].state", _RESTARTED))
 
 
-def _revived(status: Obj, old_status: Obj, list_name: str) -> list[tuple[int, str, int]]:
+def _revived(status: Object, old_status: Object, list_name: str) -> list[tuple[int, str, int]]:
     """Return containers that are no longer terminated: old index, name, exit code."""
-    now: dict[str, Obj] = {}
+    now: dict[str, Object] = {}
     for each in status.get(list_name) or ():
         if "terminated" not in (each.get("state") or {}):
             now.setdefault(each.get("name", ""), each)
@@ -179,7 +179,7 @@ def _revived(status: Obj, old_status: Obj, list_name: str) -> list[tuple[int, st
     return found
 
 
-def _may_all_restart(spec: Obj) -> bool:
+def _may_all_restart(spec: Object) -> bool:
     return any(
         rule.get("action") == "RestartAllContainers"
         for name in ("initContainers", "containers")
@@ -188,18 +188,18 @@ def _may_all_restart(spec: Obj) -> bool:
     )
 
 
-def _may_restart(container: Obj, spec: Obj, code: int) -> bool:
+def _may_restart(container: Object, spec: Object, code: int) -> bool:
     policy = container.get("restartPolicy")
     if policy is not None:
         if any(_matches(rule, code) for rule in container.get("restartPolicyRules") or ()):
             return True
-        if policy in {"Always", "OnFailure", "Never"}:
+        if policy in RESTART_POLICIES:
             return policy == "Always" or (policy == "OnFailure" and code != 0)
     policy = spec.get("restartPolicy")
     return policy != "Never" and (policy != "OnFailure" or code != 0)
 
 
-def _matches(rule: Obj, code: int) -> bool:
+def _matches(rule: Object, code: int) -> bool:
     codes = rule.get("exitCodes")
     if codes is None:
         return False
@@ -207,7 +207,7 @@ def _matches(rule: Obj, code: int) -> bool:
     return is_listed if codes.get("operator") == "In" else not is_listed
 
 
-def _check_volume_health(errors: Errors, status: Obj, spec: Obj) -> None:
+def _check_volume_health(errors: Errors, status: Object, spec: Object) -> None:
     known = {each.get("name", "") for each in spec.get("volumes") or ()}
     for position, each in enumerate(status.get("volumeHealth") or ()):
         path = f"status.volumeHealth[{position}]"
@@ -222,7 +222,7 @@ def _check_volume_health(errors: Errors, status: Obj, spec: Obj) -> None:
 
 
 def _check_addresses(
-    errors: Errors, status: Obj, old_status: Obj, single_name: str, list_name: str
+    errors: Errors, status: Object, old_status: Object, single_name: str, list_name: str
 ) -> None:
     path = f"status.{list_name}"
     addresses = [each.get("ip", "") for each in status.get(list_name) or ()]
@@ -264,7 +264,7 @@ def _printed_ips(addresses: list[str]) -> object:
     return [{"IP": each} for each in addresses] or None
 
 
-def _check_users(errors: Errors, status: Obj, spec: Obj) -> None:
+def _check_users(errors: Errors, status: Object, spec: Object) -> None:
     os = (spec.get("os") or {}).get("name") or "linux"
     for list_name, _ in (*STATUS_LISTS, ("ephemeralContainerStatuses", "")):
         for position, each in enumerate(status.get(list_name) or ()):
@@ -278,7 +278,7 @@ def _check_users(errors: Errors, status: Obj, spec: Obj) -> None:
                 _check_user(errors, user, path)
 
 
-def _check_user(errors: Errors, user: Obj, path: str) -> None:
+def _check_user(errors: Errors, user: Object, path: str) -> None:
     uid, gid = user.get("uid", 0), user.get("gid", 0)
     if not 0 <= uid <= _UINT32_MAX:
         errors.append(invalid(child(path, "uid"), uid, between(0, _UINT32_MAX)))

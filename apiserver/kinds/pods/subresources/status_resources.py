@@ -5,7 +5,7 @@ extendedResourceClaimStatus   the claim made for extended resources of container
 allocatedResourcesStatus      the health of the devices of a container
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.field_errors import (
     child,
@@ -17,12 +17,11 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label, length, name_is_dns_subdomain
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-
-Obj = dict[str, Any]
 
 STATUS_LISTS: Final = (
     ("containerStatuses", "containers"),
@@ -35,14 +34,14 @@ _MESSAGE_MAX: Final = 1024
 _CLAIM_PREFIX: Final = "claim:"
 
 
-def check_claims(errors: Errors, status: Obj, spec: Obj) -> None:
+def check_claims(errors: Errors, status: Object, spec: Object) -> None:
     """Check the resource claims in the status."""
     _check_claim_statuses(errors, status, spec)
     _check_extended_claim(errors, status.get("extendedResourceClaimStatus"), spec)
     _check_node_claims(errors, status, spec)
 
 
-def check_allocated(errors: Errors, status: Obj, spec: Obj) -> None:
+def check_allocated(errors: Errors, status: Object, spec: Object) -> None:
     """Check the resource health of containers in the status."""
     for list_name, containers_name in STATUS_LISTS:
         containers = {each.get("name", ""): each for each in spec.get(containers_name) or ()}
@@ -60,7 +59,7 @@ def check_allocated(errors: Errors, status: Obj, spec: Obj) -> None:
             errors.append(forbidden(path, "must not be specified in container status"))
 
 
-def _check_claim_statuses(errors: Errors, status: Obj, spec: Obj) -> None:
+def _check_claim_statuses(errors: Errors, status: Object, spec: Object) -> None:
     known = {each.get("name", "") for each in spec.get("resourceClaims") or ()}
     seen: set[str] = set()
     for position, each in enumerate(status.get("resourceClaimStatuses") or ()):
@@ -78,7 +77,7 @@ def _check_claim_statuses(errors: Errors, status: Obj, spec: Obj) -> None:
             add_invalid(errors, child(path, "resourceClaimName"), JsonText(claim), wrong)
 
 
-def _check_extended_claim(errors: Errors, status: Obj | None, spec: Obj) -> None:
+def _check_extended_claim(errors: Errors, status: Object | None, spec: Object) -> None:
     if status is None:
         return
     path = "status.extendedResourceClaimStatus"
@@ -112,7 +111,7 @@ def _check_extended_claim(errors: Errors, status: Obj | None, spec: Obj) -> None
 
 
 def _check_request_mapping(
-    errors: Errors, mapping: Obj, containers: dict[str, Obj], path: str, item_path: str
+    errors: Errors, mapping: Object, containers: dict[str, Object], path: str, item_path: str
 ) -> None:
     name, resource = mapping.get("containerName", ""), mapping.get("resourceName", "")
     container = containers.get(name)
@@ -131,7 +130,7 @@ def _check_request_mapping(
     add_invalid(errors, child(path, "requestName"), request, check_dns_label(request))
 
 
-def _check_node_claims(errors: Errors, status: Obj, spec: Obj) -> None:
+def _check_node_claims(errors: Errors, status: Object, spec: Object) -> None:
     listed = [*(spec.get("resourceClaims") or ()), *(status.get("resourceClaimStatuses") or ())]
     known = {each.get("resourceClaimName") for each in listed}
     for position, each in enumerate(status.get("nodeAllocatableResourceClaimStatuses") or ()):
@@ -153,7 +152,7 @@ def _check_node_claims(errors: Errors, status: Obj, spec: Obj) -> None:
                 errors.append(invalid(item_path, "", message))
 
 
-def _check_node_resource(errors: Errors, item: Obj, path: str, amounts: tuple[str, ...]) -> None:
+def _check_node_resource(errors: Errors, item: Object, path: str, amounts: tuple[str, ...]) -> None:
     name = item.get("name", "")
     if name not in {"cpu", "memory"} and not name.startswith("hugepages-"):
         message = "must be a node allocatable resource name"
@@ -165,7 +164,7 @@ def _check_node_resource(errors: Errors, item: Obj, path: str, amounts: tuple[st
 
 
 def _check_allocated_name(
-    errors: Errors, resource: Obj, container: Obj, status: Obj, path: str
+    errors: Errors, resource: Object, container: Object, status: Object, path: str
 ) -> None:
     name: str = resource.get("name", "")
     requirements = container.get("resources") or {}
@@ -185,12 +184,12 @@ def _check_allocated_name(
         errors.append(invalid(child(path, "name"), JsonText(name), message))
 
 
-def _claim_resource(claim: Obj) -> str:
+def _claim_resource(claim: Object) -> str:
     name, request = claim.get("name", ""), claim.get("request", "")
     return f"{_CLAIM_PREFIX}{name}/{request}" if request else f"{_CLAIM_PREFIX}{name}"
 
 
-def _is_extended_claim(name: str, container: Obj, status: Obj | None) -> bool:
+def _is_extended_claim(name: str, container: Object, status: Object | None) -> bool:
     claim, _, request = name.removeprefix(_CLAIM_PREFIX).partition("/")
     if status is None or not request or claim != status.get("resourceClaimName", ""):
         return False
@@ -204,7 +203,7 @@ def _is_extended_claim(name: str, container: Obj, status: Obj | None) -> bool:
     )
 
 
-def _check_health(errors: Errors, resource: Obj, path: str) -> None:
+def _check_health(errors: Errors, resource: Object, path: str) -> None:
     seen: set[str] = set()
     for position, each in enumerate(resource.get("resources") or ()):
         item_path = index(path, position)

@@ -11,6 +11,7 @@ decoded and dropped; an invalid one is only dropped. The default metric is cpu a
 from collections.abc import Mapping
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import go_json
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
@@ -19,7 +20,6 @@ from kvstack.apimachinery.schema.decode import DecodeError, normalize
 from kvstack.apimachinery.schema.load import built_in_types
 from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.kinds.internal_values import internal_value
-from kvstack.apiserver.kinds.strategy import Obj
 
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
 _METRICS: Final = f"{_PREFIX}metrics"
@@ -109,12 +109,12 @@ _STATUSES: Final[Mapping[str, _Paths]] = {
 """The same for current values."""
 
 
-def default_v1(obj: Obj) -> None:
+def default_v1(obj: Object) -> None:
     """Set the defaults of v1."""
     obj.setdefault("spec", {}).setdefault("minReplicas", 1)
 
 
-def without_annotations(obj: Obj) -> Obj:
+def without_annotations(obj: Object) -> Object:
     """Return an object without the annotations of v1; the argument is not changed."""
     metadata = obj.get("metadata") or {}
     annotations: dict[str, str] = metadata.get("annotations") or {}
@@ -127,7 +127,7 @@ def without_annotations(obj: Obj) -> Obj:
     return {**obj, "metadata": found}
 
 
-def to_v2(obj: Obj) -> Obj:
+def to_v2(obj: Object) -> Object:
     """Return an autoscaler of v1 as v2; the argument is not changed."""
     annotations: Mapping[str, str] = (obj.get("metadata") or {}).get("annotations") or {}
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -144,7 +144,7 @@ def to_v2(obj: Obj) -> Obj:
     return without_annotations(converted)
 
 
-def _status_to_v2(status: Obj, annotations: Mapping[str, str]) -> Obj:
+def _status_to_v2(status: Object, annotations: Mapping[str, str]) -> Object:
     converted = _only(status, _PLAIN_STATUS)
     current = _read_metrics(annotations.get(_CURRENT_METRICS), "MetricStatus", _metric_status_to_v2)
     utilization = status.get("currentCPUUtilizationPercentage")
@@ -159,7 +159,7 @@ def _status_to_v2(status: Obj, annotations: Mapping[str, str]) -> Obj:
     return converted
 
 
-def to_v1(obj: Obj) -> Obj:
+def to_v1(obj: Object) -> Object:
     """Return an autoscaler of v2 as v1."""
     converted = {**without_annotations(obj), "apiVersion": "autoscaling/v1"}
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -183,7 +183,7 @@ def to_v1(obj: Obj) -> Obj:
     return converted
 
 
-def _annotations_of(spec: Obj, status: Obj) -> dict[str, str]:
+def _annotations_of(spec: Object, status: Object) -> dict[str, str]:
     """Return the v1 annotations."""
     annotations: dict[str, str] = {}
     metrics = [each for each in spec.get("metrics") or () if _cpu_utilization(each) is None]
@@ -203,13 +203,13 @@ def _annotations_of(spec: Obj, status: Obj) -> dict[str, str]:
     return annotations
 
 
-def cpu_metric(utilization: int) -> Obj:
+def cpu_metric(utilization: int) -> Object:
     """Return the metric of cpu utilization in percent of the requests."""
     target = {"type": "Utilization", "averageUtilization": utilization}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
 
-def _cpu_utilization(metric: Obj) -> int | None:
+def _cpu_utilization(metric: Object) -> int | None:
     """Return the utilization if it is the metric that v1 has a field for."""
     resource = metric.get("resource") or {}
     if metric.get("type") != "Resource" or resource.get("name") != "cpu":
@@ -218,7 +218,7 @@ def _cpu_utilization(metric: Obj) -> int | None:
     return utilization
 
 
-def _spec_to_v2(metric: Obj) -> Obj:
+def _spec_to_v2(metric: Object) -> Object:
     converted = _to_v2(metric, _SOURCES)
     for field in _SOURCES:
         source = converted.get(field)
@@ -227,7 +227,7 @@ def _spec_to_v2(metric: Obj) -> Obj:
     return converted
 
 
-def _complete_target(field: str, source: Obj) -> None:
+def _complete_target(field: str, source: Object) -> None:
     """Set the type of a target, and drop the value that v1 cannot omit."""
     target = source.setdefault("target", {})
     type_ = "AverageValue"
@@ -243,7 +243,7 @@ def _complete_target(field: str, source: Obj) -> None:
     target["type"] = type_
 
 
-def _metric_status_to_v2(metric: Obj) -> Obj:
+def _metric_status_to_v2(metric: Object) -> Object:
     converted = _to_v2(metric, _STATUSES)
     for field in _STATUSES:
         if converted.get(field) is not None:
@@ -251,8 +251,8 @@ def _metric_status_to_v2(metric: Obj) -> Obj:
     return converted
 
 
-def _to_v2(metric: Obj, fields: Mapping[str, _Paths]) -> Obj:
-    converted: Obj = {"type": metric.get("type", "")}
+def _to_v2(metric: Object, fields: Mapping[str, _Paths]) -> Object:
+    converted: Object = {"type": metric.get("type", "")}
     for field, paths in fields.items():
         source = metric.get(field)
         if source is not None:
@@ -263,8 +263,8 @@ def _to_v2(metric: Obj, fields: Mapping[str, _Paths]) -> Obj:
     return converted
 
 
-def _to_v1(metric: Obj, fields: Mapping[str, _Paths]) -> Obj:
-    converted: Obj = {"type": metric.get("type", "")}
+def _to_v1(metric: Object, fields: Mapping[str, _Paths]) -> Object:
+    converted: Object = {"type": metric.get("type", "")}
     for field, paths in fields.items():
         source = metric.get(field)
         if source is not None:
@@ -279,22 +279,22 @@ def _get(value: Any, path: tuple[str, ...]) -> Any:  # noqa: ANN401 — of the p
     return value
 
 
-def _put(target: Obj, path: tuple[str, ...], value: object) -> None:
+def _put(target: Object, path: tuple[str, ...], value: object) -> None:
     for name in path[:-1]:
         target = target.setdefault(name, {})
     target[path[-1]] = value
 
 
-def _only(obj: Obj, names: tuple[str, ...]) -> Obj:
+def _only(obj: Object, names: tuple[str, ...]) -> Object:
     return {name: obj[name] for name in names if name in obj}
 
 
-def _write_list(items: list[Obj], type_name: str) -> str:
+def _write_list(items: list[Object], type_name: str) -> str:
     type_ = built_in_types()[_V1 + type_name]
     return go_json([normalize(each, type_) for each in items])
 
 
-def _read_list(text: str | None, type_name: str) -> list[Obj] | None:
+def _read_list(text: str | None, type_name: str) -> list[Object] | None:
     """Return the items of an annotation; None: it is missing or invalid."""
     items = _json(text)
     if not isinstance(items, list):
@@ -306,12 +306,12 @@ def _read_list(text: str | None, type_name: str) -> list[Obj] | None:
         return None
 
 
-def _read_metrics(text: str | None, type_name: str, convert: Any) -> list[Obj] | None:  # noqa: ANN401
+def _read_metrics(text: str | None, type_name: str, convert: Any) -> list[Object] | None:  # noqa: ANN401
     items = _read_list(text, type_name)
     return None if items is None else [convert(each) for each in items]
 
 
-def _read_behavior(text: str | None) -> Obj | None:
+def _read_behavior(text: str | None) -> Object | None:
     """Return the behavior of an annotation; None: it is missing or invalid."""
     value = _json(text)
     if not isinstance(value, dict):
@@ -330,7 +330,7 @@ def _with_own_names(value: Any, type_: Type) -> Any:  # noqa: ANN401 — of the 
     if not isinstance(value, dict) or type_.shape is not Shape.STRUCT:
         return value
     fields = {each.go_name.lower(): each for each in type_.fields.values()}
-    renamed: Obj = {}
+    renamed: Object = {}
     for name, member in value.items():
         field = fields.get(name.lower())
         if field is not None:

@@ -16,12 +16,12 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label, check_path_segment
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.resource_names import check_container_resource_name
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.kinds.workloads.autoscalers.references import check_reference
 
 SOURCES: Final = {
@@ -41,7 +41,7 @@ _BOTH_RAW_TARGETS: Final = "may not set both a target raw value and a target uti
 
 def check_metrics(
     errors: Errors,
-    metrics: Sequence[Obj],
+    metrics: Sequence[Object],
     path: str,
     min_replicas: int | None,
     *,
@@ -60,7 +60,7 @@ def check_metrics(
         errors.append(forbidden(path, message))
 
 
-def _check_metric(errors: Errors, metric: Obj, path: str, *, checks_api_version: bool) -> None:
+def _check_metric(errors: Errors, metric: Object, path: str, *, checks_api_version: bool) -> None:
     type_ = metric.get("type", "")
     type_path = child(path, "type")
     if not type_:
@@ -93,7 +93,7 @@ def _check_metric(errors: Errors, metric: Obj, path: str, *, checks_api_version:
         )
 
 
-def _check_source(errors: Errors, field: str, source: Obj, path: str) -> None:
+def _check_source(errors: Errors, field: str, source: Object, path: str) -> None:
     if field in {"resource", "containerResource"}:
         _check_resource(errors, source, path, is_container=field == "containerResource")
     else:
@@ -116,7 +116,7 @@ def _check_source(errors: Errors, field: str, source: Obj, path: str) -> None:
             errors.append(forbidden(average_path, _BOTH_RAW_TARGETS))
 
 
-def _check_external(errors: Errors, target: Obj, path: str) -> None:
+def _check_external(errors: Errors, target: Object, path: str) -> None:
     value, average = target.get("value"), target.get("averageValue")
     if value is None and average is None:
         message = "must set either a target value for metric or a per-pod target"
@@ -126,7 +126,7 @@ def _check_external(errors: Errors, target: Obj, path: str) -> None:
         errors.append(forbidden(child(path, "value"), message))
 
 
-def _check_resource(errors: Errors, source: Obj, path: str, *, is_container: bool) -> None:
+def _check_resource(errors: Errors, source: Object, path: str, *, is_container: bool) -> None:
     name, name_path = source.get("name", ""), child(path, "name")
     if not name:
         errors.append(required(name_path, "must specify a resource name"))
@@ -140,7 +140,7 @@ def _check_resource(errors: Errors, source: Obj, path: str, *, is_container: boo
             errors.append(required(container_path, "must specify a container"))
 
 
-def _check_name(errors: Errors, metric: Obj, path: str) -> None:
+def _check_name(errors: Errors, metric: Object, path: str) -> None:
     name = metric.get("name", "")
     if name:
         add_invalid(errors, path, name, check_path_segment(name))
@@ -148,7 +148,7 @@ def _check_name(errors: Errors, metric: Obj, path: str) -> None:
         errors.append(required(path, "must specify a metric name"))
 
 
-def _check_target(errors: Errors, target: Obj, path: str) -> None:
+def _check_target(errors: Errors, target: Object, path: str) -> None:
     type_, type_path = target.get("type", ""), child(path, "type")
     if not type_:
         errors.append(required(type_path, "must specify a metric target type"))

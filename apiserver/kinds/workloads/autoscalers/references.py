@@ -2,13 +2,13 @@
 
 from kvstack.apimachinery.objects.field_errors import child, invalid, required
 from kvstack.apimachinery.objects.groups import parse_group_version
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apiserver.kinds.rules import Errors, add_invalid
-from kvstack.apiserver.kinds.strategy import Obj
 
 
 def check_reference(
-    errors: Errors, reference: Obj, path: str, *, is_core_allowed: bool, checks_version: bool
+    errors: Errors, reference: Object, path: str, *, is_core_allowed: bool, checks_version: bool
 ) -> None:
     """Check a reference; is_core_allowed: whether the API group may be the core group."""
     for name in ("kind", "name"):

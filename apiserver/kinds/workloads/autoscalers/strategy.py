@@ -15,12 +15,13 @@ from kvstack.apimachinery.objects.field_errors import (
     not_supported,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import NEGATIVE
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Conversion, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Conversion, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.autoscalers.conversion import (
     cpu_metric,
     default_v1,
@@ -49,7 +50,7 @@ _SELECT_POLICIES: Final = ("Disabled", "Max", "Min")
 _POLICY_TYPES: Final = ("Percent", "Pods")
 _PERCENT: Final = {"type": "Percent", "value": 100, "periodSeconds": 15}
 _PODS: Final = {"type": "Pods", "value": 4, "periodSeconds": 15}
-_RULES: Final[Mapping[str, Obj]] = {
+_RULES: Final[Mapping[str, Object]] = {
     "scaleUp": {
         "stabilizationWindowSeconds": 0,
         "selectPolicy": "Max",
@@ -60,7 +61,7 @@ _RULES: Final[Mapping[str, Obj]] = {
 """Defaults of both directions of a behavior."""
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     kept = without_annotations(obj)
     if kept is not obj:
         obj["metadata"] = kept["metadata"]
@@ -76,18 +77,18 @@ def _default(obj: Obj) -> None:
                 rules.setdefault(name, deepcopy(value))
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     keep_status(new, old)
     if not same(new["spec"], old["spec"], _SPEC):
         raise_generation(new, old)
 
 
-def _validate(obj: Obj, _context: Context) -> list[FieldError]:
+def _validate(obj: Object, _context: Context) -> list[FieldError]:
     target = obj["spec"].get("scaleTargetRef") or {}
     is_core_allowed = target.get("kind") == "ReplicationController"
     return _spec_errors(
@@ -95,7 +96,7 @@ def _validate(obj: Obj, _context: Context) -> list[FieldError]:
     )
 
 
-def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, _context: Context) -> list[FieldError]:
     target, before = (each["spec"].get("scaleTargetRef") or {} for each in (new, old))
     checks_target = any(target.get(name) != before.get(name) for name in ("apiVersion", "kind"))
     return _spec_errors(
@@ -106,7 +107,7 @@ def _validate_update(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     )
 
 
-def _has_bad_object(metrics: Sequence[Obj]) -> bool:
+def _has_bad_object(metrics: Sequence[Object]) -> bool:
     """Return whether a stored metric names an object with an invalid API version."""
     for metric in metrics:
         source = metric.get("object")
@@ -118,7 +119,7 @@ def _has_bad_object(metrics: Sequence[Obj]) -> bool:
 
 
 def _spec_errors(
-    spec: Obj, *, is_core_allowed: bool, checks_target: bool, checks_objects: bool
+    spec: Object, *, is_core_allowed: bool, checks_target: bool, checks_objects: bool
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     minimum, maximum = spec.get("minReplicas"), spec.get("maxReplicas", 0)
@@ -147,7 +148,7 @@ def _spec_errors(
     return errors
 
 
-def _check_rules(errors: Errors, rules: Obj, path: str) -> None:
+def _check_rules(errors: Errors, rules: Object, path: str) -> None:
     window, select = rules.get("stabilizationWindowSeconds"), rules.get("selectPolicy")
     window_path = child(path, "stabilizationWindowSeconds")
     if window is not None and window < 0:
@@ -168,7 +169,7 @@ def _check_rules(errors: Errors, rules: Obj, path: str) -> None:
         errors.append(invalid(child(path, "tolerance"), tolerance, NEGATIVE))
 
 
-def _check_policy(errors: Errors, policy: Obj, path: str) -> None:
+def _check_policy(errors: Errors, policy: Object, path: str) -> None:
     type_ = policy.get("type", "")
     if type_ not in _POLICY_TYPES:
         errors.append(not_supported(child(path, "type"), JsonText(type_), _POLICY_TYPES))
@@ -182,7 +183,7 @@ def _check_policy(errors: Errors, policy: Obj, path: str) -> None:
         errors.append(invalid(child(path, "periodSeconds"), period, message))
 
 
-def _validate_status(new: Obj, _old: Obj, _context: Context) -> list[FieldError]:
+def _validate_status(new: Object, _old: Object, _context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     status = new.get("status") or {}
     for position, condition in enumerate(status.get("conditions") or ()):

@@ -5,6 +5,7 @@ from typing import Any, Final
 from kvstack.apimachinery.objects import cron_schedules
 from kvstack.apimachinery.objects.cron_schedules import ScheduleError
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, not_supported, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apimachinery.objects.time_zones import is_known
 from kvstack.apimachinery.schema.load import enum_values
@@ -15,7 +16,7 @@ from kvstack.apiserver.kinds.pods.templates import check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative, wrong_choice
-from kvstack.apiserver.kinds.strategy import Context, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import cron_job_cells
 from kvstack.apiserver.kinds.workloads.jobs.specs import check_job_spec
 from kvstack.apiserver.kinds.workloads.jobs.strategy import (
@@ -40,13 +41,13 @@ _ZONE_CHARACTERS: Final = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.
 _ZONE_PART_MAX: Final = 14
 
 
-def job_spec_of(obj: Obj) -> Obj:
+def job_spec_of(obj: Object) -> Object:
     """Return the spec of the Jobs of a CronJob."""
-    spec: Obj = (obj["spec"].get("jobTemplate") or {}).get("spec") or {}
+    spec: Object = (obj["spec"].get("jobTemplate") or {}).get("spec") or {}
     return spec
 
 
-def _default(obj: Obj) -> None:
+def _default(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
     job_spec = spec.setdefault("jobTemplate", {}).setdefault("spec", {})
     default_template(job_spec.setdefault("template", {}))
@@ -58,7 +59,7 @@ def _default(obj: Obj) -> None:
     spec.setdefault("failedJobsHistoryLimit", 1)
 
 
-def _prepare_create(obj: Obj, _context: Context) -> None:
+def _prepare_create(obj: Object, _context: Context) -> None:
     obj["status"] = {}
     obj["metadata"]["generation"] = 1
     job_spec = job_spec_of(obj)
@@ -66,7 +67,7 @@ def _prepare_create(obj: Obj, _context: Context) -> None:
     drop_disabled_template_fields(job_spec.get("template"), None)
 
 
-def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
+def _prepare_update(new: Object, old: Object, _context: Context) -> None:
     keep_status(new, old)
     job_spec, before = job_spec_of(new), job_spec_of(old)
     drop_scheduling(job_spec, before)
@@ -75,7 +76,7 @@ def _prepare_update(new: Obj, old: Obj, _context: Context) -> None:
         raise_generation(new, old)
 
 
-def _validate(obj: Obj, context: Context) -> list[FieldError]:
+def _validate(obj: Object, context: Context) -> list[FieldError]:
     errors = _spec_errors(obj["spec"], None, context, NO_TOLERANCES)
     name = obj["metadata"].get("name", "")
     if len(name.encode()) > NAME_BYTES_MAX:
@@ -84,7 +85,7 @@ def _validate(obj: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     errors = check_with_tolerances(
         lambda tolerances: _spec_errors(new["spec"], old["spec"], context, tolerances),
         job_spec_of(old).get("template"),
@@ -93,17 +94,17 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_has_schedule(errors: Errors, spec: Obj) -> None:
+def _check_has_schedule(errors: Errors, spec: Object) -> None:
     # Upstream's declarative validation: these errors come last.
     if not spec.get("schedule"):
         errors.append(required("spec.schedule"))
 
 
 def _spec_errors(
-    spec: Obj, before: Obj | None, context: Context, tolerances: Tolerances
+    spec: Object, before: Object | None, context: Context, tolerances: Tolerances
 ) -> list[FieldError]:
     errors: list[FieldError] = []
-    stored: Obj = before or {}
+    stored: Object = before or {}
     schedule, zone = spec.get("schedule", ""), spec.get("timeZone")
     if schedule:
         _check_schedule(errors, schedule, zone, allows_zone="TZ" in stored.get("schedule", ""))
@@ -165,7 +166,7 @@ def _is_zone_part(part: str) -> bool:
     )
 
 
-def _check_job(errors: Errors, spec: Obj, context: Context, tolerances: Tolerances) -> None:
+def _check_job(errors: Errors, spec: Object, context: Context, tolerances: Tolerances) -> None:
     check_job_spec(errors, spec, _JOB_PATH, context, tolerances)
     selector = spec.get("selector")
     if selector is not None:
@@ -176,11 +177,11 @@ def _check_job(errors: Errors, spec: Obj, context: Context, tolerances: Toleranc
         errors.append(not_supported(f"{_JOB_PATH}.manualSelector", True, ("nil", "false")))
 
 
-def _warnings(obj: Obj, _context: Context) -> list[str]:
+def _warnings(obj: Object, _context: Context) -> list[str]:
     return name_warnings(obj) + job_spec_warnings(job_spec_of(obj), _JOB_PATH)
 
 
-def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
+def _update_warnings(new: Object, old: Object, _context: Context) -> list[str]:
     messages: list[str] = []
     if new["metadata"].get("generation") != old["metadata"].get("generation"):
         messages = job_spec_warnings(job_spec_of(new), _JOB_PATH)

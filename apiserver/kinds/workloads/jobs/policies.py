@@ -18,11 +18,11 @@ from kvstack.apimachinery.objects.field_errors import (
     too_long,
     too_many,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key
 from kvstack.apimachinery.objects.text.go_text import JsonText, quote
 from kvstack.apimachinery.schema.load import enum_values
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.kinds.workloads.jobs.indexes import IndexesError, count
 
 RULES_MAX: Final = 20
@@ -37,9 +37,9 @@ _OPERATORS: Final = enum_values(
 _STATUSES: Final = ("False", "True", "Unknown")
 
 
-def check_failure_policy(errors: Errors, spec: Obj, path: str) -> None:
+def check_failure_policy(errors: Errors, spec: Object, path: str) -> None:
     """Check the failure policy in a Job's spec; `path`: of the policy."""
-    rules: list[Obj] = spec["podFailurePolicy"].get("rules") or []
+    rules: list[Object] = spec["podFailurePolicy"].get("rules") or []
     rules_path = child(path, "rules")
     if len(rules) > RULES_MAX:
         errors.append(too_many(rules_path, len(rules), RULES_MAX))
@@ -73,7 +73,7 @@ def _check_choice(errors: Errors, value: str, path: str, values: Sequence[str]) 
         errors.append(not_supported(path, JsonText(value), values))
 
 
-def _check_reasons(errors: Errors, rule: Obj, path: str, containers: set[str]) -> None:
+def _check_reasons(errors: Errors, rule: Object, path: str, containers: set[str]) -> None:
     exit_codes, conditions = rule.get("onExitCodes"), rule.get("onPodConditions")
     if exit_codes is not None:
         _check_exit_codes(errors, exit_codes, child(path, "onExitCodes"), containers)
@@ -87,7 +87,7 @@ def _check_reasons(errors: Errors, rule: Obj, path: str, containers: set[str]) -
         errors.append(invalid(path, OMITTED, message))
 
 
-def _check_exit_codes(errors: Errors, requirement: Obj, path: str, containers: set[str]) -> None:
+def _check_exit_codes(errors: Errors, requirement: Object, path: str, containers: set[str]) -> None:
     operator, container = requirement.get("operator", ""), requirement.get("containerName")
     _check_choice(errors, operator, child(path, "operator"), _OPERATORS)
     if container is not None and container not in containers:
@@ -112,7 +112,7 @@ def _check_exit_codes(errors: Errors, requirement: Obj, path: str, containers: s
         errors.append(invalid(values_path, values, "must be ordered"))
 
 
-def _check_conditions(errors: Errors, patterns: Sequence[Obj], path: str) -> None:
+def _check_conditions(errors: Errors, patterns: Sequence[Object], path: str) -> None:
     if len(patterns) > PATTERNS_MAX:
         errors.append(too_many(path, len(patterns), PATTERNS_MAX))
     for position, pattern in enumerate(patterns):
@@ -122,9 +122,9 @@ def _check_conditions(errors: Errors, patterns: Sequence[Obj], path: str) -> Non
         _check_choice(errors, pattern.get("status", ""), child(pattern_path, "status"), _STATUSES)
 
 
-def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
+def check_success_policy(errors: Errors, spec: Object, path: str) -> None:
     """Check the success policy in the spec of an Indexed Job; `path`: of the policy."""
-    rules: list[Obj] = spec["successPolicy"].get("rules") or []
+    rules: list[Object] = spec["successPolicy"].get("rules") or []
     rules_path = child(path, "rules")
     if not rules:
         message = "at least one rules must be specified when the successPolicy is specified"
@@ -139,7 +139,7 @@ def check_success_policy(errors: Errors, spec: Obj, path: str) -> None:
         _check_success_rule(errors, rule, index(rules_path, position), completions)
 
 
-def _check_success_rule(errors: Errors, rule: Obj, path: str, completions: int) -> None:
+def _check_success_rule(errors: Errors, rule: Object, path: str, completions: int) -> None:
     needed_count, indexes = rule.get("succeededCount"), rule.get("succeededIndexes")
     if needed_count is None and indexes is None:
         message = "at least one of succeededCount or succeededIndexes must be specified"

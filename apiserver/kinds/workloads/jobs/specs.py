@@ -10,13 +10,14 @@ from kvstack.apimachinery.objects.field_errors import (
     required,
     too_long,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import JsonText
-from kvstack.apimachinery.schema.load import enum_values
+from kvstack.apimachinery.schema.load import enum_in_order, enum_values
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.pods.templates import check_template
 from kvstack.apiserver.kinds.pods.tolerances import Tolerances
 from kvstack.apiserver.kinds.rules import Errors, not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.kinds.workloads.jobs.policies import (
     check_failure_policy,
     check_success_policy,
@@ -33,6 +34,7 @@ MANY_COMPLETIONS_LIMIT: Final = 10_000
 MANAGED_BY_BYTES_MAX: Final = 63
 
 _SUCCESS_POLICY: Final = "io.k8s.api.batch.v1.SuccessPolicy"
+_MODES: Final = enum_in_order("io.k8s.api.batch.v1.JobSpec", "completionMode", NON_INDEXED, INDEXED)
 _REPLACEMENT: Final = enum_values("io.k8s.api.batch.v1.JobSpec", "podReplacementPolicy")
 _COUNTS: Final = not_negative(
     "parallelism",
@@ -46,7 +48,7 @@ _COUNTS: Final = not_negative(
 
 
 def check_job_spec(
-    errors: Errors, spec: Obj, path: str, context: Context, tolerances: Tolerances
+    errors: Errors, spec: Object, path: str, context: Context, tolerances: Tolerances
 ) -> None:
     """Check the spec of a Job, except its selector."""
     _COUNTS(spec, path, errors)
@@ -55,9 +57,9 @@ def check_job_spec(
         errors.append(required(child(path, "backoffLimitPerIndex"), message))
     _check_manager(errors, spec.get("managedBy"), child(path, "managedBy"))
     mode = spec.get("completionMode", NON_INDEXED)
-    if mode not in {NON_INDEXED, INDEXED}:
+    if mode not in _MODES:
         mode_path = child(path, "completionMode")
-        errors.append(not_supported(mode_path, JsonText(mode), (NON_INDEXED, INDEXED)))
+        errors.append(not_supported(mode_path, JsonText(mode), _MODES))
     if mode == INDEXED:
         _check_indexed(errors, spec, path)
     elif mode == NON_INDEXED:
@@ -87,7 +89,7 @@ def _check_manager(errors: Errors, manager: str | None, path: str) -> None:
             errors.append(too_long(path, MANAGED_BY_BYTES_MAX))
 
 
-def _check_indexed(errors: Errors, spec: Obj, path: str) -> None:
+def _check_indexed(errors: Errors, spec: Object, path: str) -> None:
     completions, parallelism = spec.get("completions"), spec.get("parallelism", 0)
     failed = spec.get("maxFailedIndexes")
     failed_path, parallelism_path = child(path, "maxFailedIndexes"), child(path, "parallelism")
@@ -121,14 +123,14 @@ def _check_limit(errors: Errors, path: str, value: int) -> None:
         errors.append(invalid(path, value, message))
 
 
-def _check_replacement(errors: Errors, spec: Obj, path: str) -> None:
+def _check_replacement(errors: Errors, spec: Object, path: str) -> None:
     policy = spec.get("podReplacementPolicy")
     values = ("Failed",) if spec.get("podFailurePolicy") is not None else _REPLACEMENT
     if policy is not None and policy not in values:
         errors.append(not_supported(path, JsonText(policy), values))
 
 
-def _check_restart_policy(errors: Errors, spec: Obj, template_path: str) -> None:
+def _check_restart_policy(errors: Errors, spec: Object, template_path: str) -> None:
     pod_spec = (spec.get("template") or {}).get("spec") or {}
     policy, path = pod_spec.get("restartPolicy", ""), child(template_path, "spec", "restartPolicy")
     if policy in {"", "Always"}:

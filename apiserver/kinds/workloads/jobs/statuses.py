@@ -8,6 +8,7 @@ checked when something they concern has changed: existing faults of a stored sta
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.field_errors import (
     OMITTED,
     FieldError,
@@ -17,11 +18,12 @@ from kvstack.apimachinery.objects.field_errors import (
     invalid,
     required,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 from kvstack.apiserver.kinds.workloads.jobs.indexes import IndexesError, count, overlap
 from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED
 
@@ -35,7 +37,7 @@ _CONDITIONS: Final = ("Complete", "Failed", "FailureTarget", "SuccessCriteriaMet
 class _Side(NamedTuple):
     """One status of the Job, and values derived from it."""
 
-    status: Obj
+    status: Object
     holds: frozenset[str]
     """The types of true conditions."""
 
@@ -48,15 +50,15 @@ class _Side(NamedTuple):
         return value
 
     @property
-    def uncounted(self) -> Obj | None:
-        pods: Obj | None = self.status.get("uncountedTerminatedPods")
+    def uncounted(self) -> Object | None:
+        pods: Object | None = self.status.get("uncountedTerminatedPods")
         return pods
 
 
 class _Change(NamedTuple):
     """A Job's new and old status; its spec does not change with them."""
 
-    spec: Obj
+    spec: Object
     new: _Side
     old: _Side
     is_resumed: bool
@@ -89,7 +91,7 @@ class _Rule(NamedTuple):
     error: Callable[[_Change], FieldError]
 
 
-def validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
+def validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:
     """Return the errors of a Job's new status."""
     errors: list[FieldError] = []
     status = new.get("status") or {}
@@ -106,7 +108,7 @@ def validate_status(new: Obj, old: Obj, _context: Context) -> list[FieldError]:
     return errors
 
 
-def _side(job: Obj) -> _Side:
+def _side(job: Object) -> _Side:
     status = job.get("status") or {}
     conditions = status.get("conditions") or ()
     return _Side(
@@ -114,20 +116,20 @@ def _side(job: Obj) -> _Side:
     )
 
 
-def _is_resumed(old: Obj, new: Obj) -> bool:
+def _is_resumed(old: Object, new: Object) -> bool:
     return _has_suspended(old, "True") and _has_suspended(new, "False")
 
 
-def _has_suspended(job: Obj, value: str) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(each.get("type") == "Suspended" and _is(each, value) for each in conditions)
+def _has_suspended(job: Object, value: str) -> bool:
+    suspended = find((job.get("status") or {}).get("conditions"), "Suspended")
+    return suspended is not None and _is(suspended, value)
 
 
-def _is(condition: Obj, value: str) -> bool:
+def _is(condition: Object, value: str) -> bool:
     return condition.get("status") == value
 
 
-def _check_uncounted(errors: Errors, pods: Obj) -> None:
+def _check_uncounted(errors: Errors, pods: Object) -> None:
     seen: set[str] = set()
     for name in ("succeeded", "failed"):
         path = child("status", "uncountedTerminatedPods", name)

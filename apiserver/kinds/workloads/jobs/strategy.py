@@ -8,13 +8,14 @@ from typing import Final
 
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.field_errors import FieldError, invalid, key, required
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apiserver.kinds.pods.defaults import default_template
 from kvstack.apiserver.kinds.pods.templates import check_with_tolerances
 from kvstack.apiserver.kinds.pods.tolerances import NO_TOLERANCES, Tolerances
 from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnings
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Context, Deletion, Obj, Strategy, with_status
+from kvstack.apiserver.kinds.strategy import Context, Deletion, Strategy, with_status
 from kvstack.apiserver.kinds.workloads import pod_owners
 from kvstack.apiserver.kinds.workloads.cells import job_cells
 from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED, check_job_spec
@@ -45,7 +46,7 @@ _MANY_WARNING: Final = (
 )
 
 
-def default_conditions(spec: Obj) -> None:
+def default_conditions(spec: Object) -> None:
     """Set the defaults of the failure policy in a Job's spec."""
     for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
         for pattern in rule.get("onPodConditions") or ():
@@ -53,7 +54,7 @@ def default_conditions(spec: Obj) -> None:
                 pattern["status"] = "True"
 
 
-def _default(job: Obj) -> None:
+def _default(job: Object) -> None:
     spec = job.setdefault("spec", {})
     default_template(spec.setdefault("template", {}))
     default_conditions(spec)
@@ -74,7 +75,7 @@ def _default(job: Obj) -> None:
     spec.setdefault("manualSelector", False)
 
 
-def _prepare_create(job: Obj, context: Context) -> None:
+def _prepare_create(job: Object, context: Context) -> None:
     spec = job["spec"]
     if not spec["manualSelector"]:
         _make_selector(spec, job["metadata"])
@@ -82,7 +83,7 @@ def _prepare_create(job: Obj, context: Context) -> None:
     pod_owners.prepare_create(job, context)
 
 
-def _make_selector(spec: Obj, metadata: Obj) -> None:
+def _make_selector(spec: Object, metadata: Object) -> None:
     own = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
     uid = metadata.get("uid", "")
     for name in (_OLD_JOB_NAME, JOB_NAME_LABEL):
@@ -96,18 +97,18 @@ def _make_selector(spec: Obj, metadata: Obj) -> None:
 _raise_generation = pod_owners.prepare_update_of("io.k8s.api.batch.v1.JobSpec")
 
 
-def _prepare_update(new: Obj, old: Obj, context: Context) -> None:
+def _prepare_update(new: Object, old: Object, context: Context) -> None:
     drop_scheduling(new["spec"], old["spec"])
     _raise_generation(new, old, context)
 
 
-def drop_scheduling(spec: Obj, before: Obj | None) -> None:
+def drop_scheduling(spec: Object, before: Object | None) -> None:
     """Drop a field of a disabled feature, unless the stored spec has it."""
     if before is None or before.get("scheduling") is None:
         spec.pop("scheduling", None)
 
 
-def _validate(job: Obj, context: Context) -> list[FieldError]:
+def _validate(job: Object, context: Context) -> list[FieldError]:
     errors: list[FieldError] = []
     _check_generated_labels(errors, job)
     errors += _spec_errors(job["spec"], context, NO_TOLERANCES)
@@ -115,7 +116,7 @@ def _validate(job: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
+def _validate_update(new: Object, old: Object, context: Context) -> list[FieldError]:
     allows_bad_selector = labels.has_invalid_value(old["spec"].get("selector"))
     errors = check_with_tolerances(
         lambda tolerances: _spec_errors(
@@ -128,7 +129,7 @@ def _validate_update(new: Obj, old: Obj, context: Context) -> list[FieldError]:
     return errors
 
 
-def _check_generated_labels(errors: Errors, job: Obj) -> None:
+def _check_generated_labels(errors: Errors, job: Object) -> None:
     spec, metadata = job["spec"], job["metadata"]
     if spec.get("manualSelector") or spec.get("selector") is None:
         return
@@ -155,7 +156,7 @@ def _check_generated_labels(errors: Errors, job: Obj) -> None:
 
 
 def _spec_errors(
-    spec: Obj, context: Context, tolerances: Tolerances, *, allows_bad_selector: bool = False
+    spec: Object, context: Context, tolerances: Tolerances, *, allows_bad_selector: bool = False
 ) -> list[FieldError]:
     errors: list[FieldError] = []
     check_job_spec(errors, spec, "spec", context, tolerances)
@@ -173,7 +174,7 @@ def _spec_errors(
     return errors
 
 
-def _check_last_hostname(errors: Errors, job: Obj) -> None:
+def _check_last_hostname(errors: Errors, job: Object) -> None:
     """Check that the pod with the highest index has a valid hostname."""
     spec, name = job["spec"], job["metadata"].get("name", "")
     completions = spec.get("completions") or 0
@@ -184,7 +185,7 @@ def _check_last_hostname(errors: Errors, job: Obj) -> None:
             errors.append(invalid("metadata.name", name, message))
 
 
-def job_spec_warnings(spec: Obj, path: str) -> list[str]:
+def job_spec_warnings(spec: Object, path: str) -> list[str]:
     """Return the warnings about a spec of a Job."""
     all_warnings = template_warnings(spec.get("template"), f"{path}.template")
     is_large = (
@@ -195,17 +196,17 @@ def job_spec_warnings(spec: Obj, path: str) -> list[str]:
     return all_warnings
 
 
-def _warnings(job: Obj, _context: Context) -> list[str]:
+def _warnings(job: Object, _context: Context) -> list[str]:
     return name_warnings(job) + job_spec_warnings(job["spec"], "spec")
 
 
-def _update_warnings(new: Obj, old: Obj, _context: Context) -> list[str]:
+def _update_warnings(new: Object, old: Object, _context: Context) -> list[str]:
     if new["metadata"].get("generation") == old["metadata"].get("generation"):
         return []
     return job_spec_warnings(new["spec"], "spec")
 
 
-def _selectable(job: Obj) -> dict[str, str]:
+def _selectable(job: Object) -> dict[str, str]:
     return {"status.successful": str((job.get("status") or {}).get("succeeded", 0))}
 
 

@@ -7,13 +7,14 @@ be scaled by changing completions and parallelism together.
 
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.field_errors import child, invalid
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import IMMUTABLE
 from kvstack.apimachinery.objects.text.go_text import JsonText
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import internal_value
 from kvstack.apiserver.kinds.rules import Errors
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.apiserver.kinds.workloads.jobs.specs import INDEXED
 from kvstack.apiserver.kinds.workloads.pod_owners import check_same_selector
 
@@ -25,7 +26,7 @@ _FREE_FIELDS: Final = ("nodeSelector", "tolerations", "schedulingGates")
 _CONTAINERS: Final = ("containers", "initContainers")
 
 
-def check_changes(errors: Errors, new: Obj, old: Obj) -> None:
+def check_changes(errors: Errors, new: Object, old: Object) -> None:
     """Check the changes of a Job's spec."""
     spec, before = new["spec"], old["spec"]
     _check_completions(errors, spec, before)
@@ -38,7 +39,9 @@ def check_changes(errors: Errors, new: Obj, old: Obj) -> None:
     _check_fixed(errors, spec, before, "successPolicy", _SUCCESS_POLICY)
 
 
-def _check_fixed(errors: Errors, spec: Obj, before: Obj, name: str, type_name: str = "") -> None:
+def _check_fixed(
+    errors: Errors, spec: Object, before: Object, name: str, type_name: str = ""
+) -> None:
     value, stored = spec.get(name), before.get(name)
     if type_name and not same(value, stored, type_name):
         errors.append(invalid(child("spec", name), internal_value(value, type_name), IMMUTABLE))
@@ -47,7 +50,7 @@ def _check_fixed(errors: Errors, spec: Obj, before: Obj, name: str, type_name: s
         errors.append(invalid(child("spec", name), shown, IMMUTABLE))
 
 
-def _check_completions(errors: Errors, spec: Obj, before: Obj) -> None:
+def _check_completions(errors: Errors, spec: Object, before: Object) -> None:
     completions = spec.get("completions")
     if completions == before.get("completions"):
         return
@@ -58,19 +61,15 @@ def _check_completions(errors: Errors, spec: Obj, before: Obj) -> None:
         errors.append(invalid("spec.completions", completions, message))
 
 
-def allows_other_template(job: Obj) -> bool:
+def allows_other_template(job: Object) -> bool:
     """Return whether a Job is suspended and has no pods."""
     status = job.get("status") or {}
-    is_marked = any(
-        each.get("type") == "Suspended" and each.get("status") == "True"
-        for each in status.get("conditions") or ()
-    )
-    is_quiet = is_marked or status.get("startTime") is None
+    is_quiet = is_true(status.get("conditions"), "Suspended") or status.get("startTime") is None
     return bool(job["spec"].get("suspend")) and is_quiet and not status.get("active")
 
 
-def _check_template(errors: Errors, template: Obj, old: Obj) -> None:
-    stored: Obj = old["spec"].get("template") or {}
+def _check_template(errors: Errors, template: Object, old: Object) -> None:
+    stored: Object = old["spec"].get("template") or {}
     if not allows_other_template(old):
         if not same(template, stored, _TEMPLATE):
             shown = internal_value(template, _TEMPLATE)
@@ -82,7 +81,7 @@ def _check_template(errors: Errors, template: Obj, old: Obj) -> None:
         errors.append(invalid("spec.template.spec", internal_value(spec, _POD_SPEC), IMMUTABLE))
 
 
-def _with_changes(stored: Obj, spec: Obj) -> Obj:
+def _with_changes(stored: Object, spec: Object) -> Object:
     """Return the stored spec with the allowed changes of the new one."""
     allowed = dict(stored)
     for name in _FREE_FIELDS:
@@ -98,7 +97,7 @@ def _with_changes(stored: Obj, spec: Obj) -> Obj:
     return allowed
 
 
-def _with_node_affinity(stored: Obj | None, affinity: Obj | None) -> Obj | None:
+def _with_node_affinity(stored: Object | None, affinity: Object | None) -> Object | None:
     """Return the stored affinity with the new node affinity."""
     allowed = dict(stored or {})
     _take(allowed, affinity or {}, "nodeAffinity")
@@ -107,10 +106,10 @@ def _with_node_affinity(stored: Obj | None, affinity: Obj | None) -> Obj | None:
     return allowed
 
 
-def _with_resources(stored: list[Obj], containers: list[Obj]) -> list[Obj]:
+def _with_resources(stored: list[Object], containers: list[Object]) -> list[Object]:
     if len(stored) != len(containers):
         return stored
-    allowed: list[Obj] = []
+    allowed: list[Object] = []
     for before, container in zip(stored, containers, strict=True):
         kept = dict(before)
         if before.get("name") == container.get("name"):
@@ -119,7 +118,7 @@ def _with_resources(stored: list[Obj], containers: list[Obj]) -> list[Obj]:
     return allowed
 
 
-def _take(target: Obj, source: Obj, name: str) -> None:
+def _take(target: Object, source: Object, name: str) -> None:
     value: Any = source.get(name)
     if value is None:
         target.pop(name, None)

@@ -14,14 +14,15 @@ from cryptography.x509.oid import NameOID
 
 from kvstack.apimachinery.attributes import PRIVILEGED, Attributes
 from kvstack.apimachinery.objects.core.group_resources import SIGNING_REQUESTS, TRUST_BUNDLES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import CLIENT_SIGNER
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.authorization.chain import decided
-from kvstack.apiserver.policy.interfaces import Authorizer, Obj
+from kvstack.apiserver.policy.interfaces import Authorizer
 from kvstack.apiserver.policy.ownership_changes import changes_only_ownership
 
-_CLIENT_SIGNER: Final = "kubernetes.io/kube-apiserver-client"
 _TRUST_BUNDLE: Final = "io.k8s.api.certificates.v1.ClusterTrustBundle"
 
 
@@ -94,7 +95,7 @@ class CertificateSubjectRestriction(Listed):
 
     def validate(self, request: AdmissionRequest) -> None:
         """Check the organizations of the subject."""
-        if _signer(request.new) != _CLIENT_SIGNER:
+        if _signer(request.new) != CLIENT_SIGNER:
             return
         try:
             pem = base64.b64decode(request.new["spec"].get("request") or "")
@@ -104,11 +105,11 @@ class CertificateSubjectRestriction(Listed):
         organizations = subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
         if any(each.value == PRIVILEGED for each in organizations):
             raise request.forbidden(
-                f"use of {_CLIENT_SIGNER} signer with system:masters group is not allowed"
+                f"use of {CLIENT_SIGNER} signer with system:masters group is not allowed"
             )
 
 
-def _signer(obj: Obj) -> str:
+def _signer(obj: Object) -> str:
     return (obj.get("spec") or {}).get("signerName") or ""
 
 

@@ -13,17 +13,23 @@ from kvstack.apimachinery.objects.core.group_resources import (
     INGRESSES,
     STORAGE_CLASSES,
 )
-from kvstack.apimachinery.objects.core.storage_class_names import CLASS_ANNOTATION
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import (
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
+    DEFAULT_INGRESS_CLASS_ANNOTATION,
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    INGRESS_CLASS_ANNOTATION,
+    STORAGE_CLASS_ANNOTATION,
+)
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
 _STORAGE_DEFAULTS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
+    DEFAULT_STORAGE_CLASS_ANNOTATION,
+    BETA_DEFAULT_STORAGE_CLASS_ANNOTATION,
 )
-_INGRESS_DEFAULTS: Final = ("ingressclass.kubernetes.io/is-default-class",)
-_INGRESS_CLASS: Final = "kubernetes.io/ingress.class"
+_INGRESS_DEFAULTS: Final = (DEFAULT_INGRESS_CLASS_ANNOTATION,)
 
 
 class DefaultStorageClass(Listed):
@@ -38,7 +44,9 @@ class DefaultStorageClass(Listed):
     def mutate(self, request: AdmissionRequest) -> None:
         """Set the class of a claim that names none."""
         classes = self._view.list(STORAGE_CLASSES)
-        _set_class(request, "storageClassName", CLASS_ANNOTATION, classes, _STORAGE_DEFAULTS)
+        _set_class(
+            request, "storageClassName", STORAGE_CLASS_ANNOTATION, classes, _STORAGE_DEFAULTS
+        )
 
 
 class DefaultIngressClass(Listed):
@@ -53,14 +61,16 @@ class DefaultIngressClass(Listed):
     def mutate(self, request: AdmissionRequest) -> None:
         """Set the class of an Ingress that names none."""
         classes = self._view.list(INGRESS_CLASSES)
-        _set_class(request, "ingressClassName", _INGRESS_CLASS, classes, _INGRESS_DEFAULTS)
+        _set_class(
+            request, "ingressClassName", INGRESS_CLASS_ANNOTATION, classes, _INGRESS_DEFAULTS
+        )
 
 
 def _set_class(
     request: AdmissionRequest,
     member: str,
     annotation: str,
-    classes: Iterable[Obj],
+    classes: Iterable[Object],
     marks: Iterable[str],
 ) -> None:
     if (request.new.get("spec") or {}).get(member) is not None:
@@ -72,7 +82,7 @@ def _set_class(
         request.own("spec")[member] = default
 
 
-def _default(classes: Iterable[Obj], marks: Iterable[str]) -> str:
+def _default(classes: Iterable[Object], marks: Iterable[str]) -> str:
     newest, name = "", ""
     # The view lists by name, so the first of equal age stays.
     for each in classes:

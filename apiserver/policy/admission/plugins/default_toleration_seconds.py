@@ -6,12 +6,11 @@ Pods with their own tolerations of these taints keep them.
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.group_resources import PODS
+from kvstack.apimachinery.well_known import NOT_READY_TAINT, UNREACHABLE_TAINT
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 
 SECONDS: Final = 300
-_NOT_READY: Final = "node.kubernetes.io/not-ready"
-_UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 
 
 class DefaultTolerationSeconds(Listed):
@@ -23,7 +22,10 @@ class DefaultTolerationSeconds(Listed):
     def __init__(
         self, not_ready_seconds: int = SECONDS, unreachable_seconds: int = SECONDS
     ) -> None:
-        self._seconds: Final = {_NOT_READY: not_ready_seconds, _UNREACHABLE: unreachable_seconds}
+        self._seconds: Final = {
+            NOT_READY_TAINT: not_ready_seconds,
+            UNREACHABLE_TAINT: unreachable_seconds,
+        }
 
     def mutate(self, request: AdmissionRequest) -> None:
         """Add the tolerations that the pod lacks."""

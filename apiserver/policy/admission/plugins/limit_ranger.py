@@ -11,14 +11,15 @@ from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects.core.group_resources import CLAIMS, LIMIT_RANGES, PODS
 from kvstack.apimachinery.objects.core.pod_resources import LIMITS, REQUESTS, amounts, pod_total
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import ZERO, Quantity
 from kvstack.apimachinery.objects.text import go_text
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 
 Amounts: TypeAlias = Mapping[str, Quantity]
-_Hook: TypeAlias = Callable[[AdmissionRequest, Iterable[Obj]], None]
+_Hook: TypeAlias = Callable[[AdmissionRequest, Iterable[Object]], None]
 
 _ANNOTATION: Final = "kubernetes.io/limit-ranger"
 _LOOKED_UP_NS: Final = 30_000_000_000
@@ -73,13 +74,13 @@ class LimitRanger(Listed):
         return True
 
 
-def _limits(limit_range: Obj, kind: str) -> Iterable[Obj]:
+def _limits(limit_range: Object, kind: str) -> Iterable[Object]:
     for limit in (limit_range.get("spec") or {}).get("limits") or ():
         if limit.get("type") == kind:
             yield limit
 
 
-def _fill_in(request: AdmissionRequest, limit_ranges: Iterable[Obj]) -> None:
+def _fill_in(request: AdmissionRequest, limit_ranges: Iterable[Object]) -> None:
     for limit_range in limit_ranges:
         requests: dict[str, str] = {}
         limits: dict[str, str] = {}
@@ -107,12 +108,12 @@ def _fill_in_pod(
 
 
 def _filled_in(
-    container: Obj,
+    container: Object,
     kind: str,
     requests: Mapping[str, str],
     limits: Mapping[str, str],
     changes: list[str],
-) -> Obj:
+) -> Object:
     resources = dict(container.get("resources") or {})
     for member, word, defaults in (("requests", "request", requests), ("limits", "limit", limits)):
         given = resources.get(member) or {}
@@ -123,7 +124,7 @@ def _filled_in(
     return {**container, "resources": resources}
 
 
-def _enforce(request: AdmissionRequest, limit_ranges: Iterable[Obj]) -> None:
+def _enforce(request: AdmissionRequest, limit_ranges: Iterable[Object]) -> None:
     spec = request.new.get("spec") or {}
     for limit_range in limit_ranges:
         errors = (
@@ -135,7 +136,7 @@ def _enforce(request: AdmissionRequest, limit_ranges: Iterable[Obj]) -> None:
             raise request.forbidden(go_text.aggregate(errors))
 
 
-def _claim_errors(limit_range: Obj, spec: Obj) -> list[str]:
+def _claim_errors(limit_range: Object, spec: Object) -> list[str]:
     kind = "PersistentVolumeClaim"
     requests = amounts(spec.get("resources"), REQUESTS)
     errors: list[str] = []
@@ -154,7 +155,7 @@ def _claim_errors(limit_range: Obj, spec: Obj) -> list[str]:
     return errors
 
 
-def _pod_errors(limit_range: Obj, spec: Obj) -> list[str]:
+def _pod_errors(limit_range: Object, spec: Object) -> list[str]:
     errors: list[str] = []
     for limit in (limit_range.get("spec") or {}).get("limits") or ():
         if limit.get("type") == "Container":
@@ -170,7 +171,7 @@ def _pod_errors(limit_range: Obj, spec: Obj) -> list[str]:
     return errors
 
 
-def _errors(kind: str, limit: Obj, requests: Amounts, limits: Amounts) -> list[str]:
+def _errors(kind: str, limit: Object, requests: Amounts, limits: Amounts) -> list[str]:
     errors: list[str] = []
     for name, least in _sorted(limit, "min"):
         errors += _below(kind, name, least, requests, limits)
@@ -231,5 +232,5 @@ def _compared(request: Quantity, limit: Quantity, bound: Quantity) -> tuple[int,
     return whole[0], whole[1], whole[2]
 
 
-def _sorted(limit: Obj, member: str) -> Iterable[tuple[str, Quantity]]:
+def _sorted(limit: Object, member: str) -> Iterable[tuple[str, Quantity]]:
     return sorted(amounts(limit, member).items())

@@ -9,26 +9,27 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
+from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
 
-def _resizes_pod(old: Obj, new: Obj) -> bool:
+def _resizes_pod(old: Object, new: Object) -> bool:
     return (old.get("resources") or {}) != (new.get("resources") or {})
 
 
-def _resizes_init_containers(old: Obj, new: Obj) -> bool:
+def _resizes_init_containers(old: Object, new: Object) -> bool:
     return any(
-        before.get("restartPolicy") != "Always"
-        and (before.get("resources") or {}) != (after.get("resources") or {})
+        not is_sidecar(before) and (before.get("resources") or {}) != (after.get("resources") or {})
         for before, after in _pairs(old, new, "initContainers")
     )
 
 
-def _resizes_memory_volumes(old: Obj, new: Obj) -> bool:
+def _resizes_memory_volumes(old: Object, new: Object) -> bool:
     for before, after in _pairs(old, new, "volumes"):
         if before["name"] != after["name"]:
             continue
@@ -41,11 +42,11 @@ def _resizes_memory_volumes(old: Obj, new: Obj) -> bool:
     return False
 
 
-def _pairs(old: Obj, new: Obj, name: str) -> Iterator[tuple[Obj, Obj]]:
+def _pairs(old: Object, new: Object, name: str) -> Iterator[tuple[Object, Object]]:
     return zip(old.get(name) or (), new.get(name) or (), strict=False)
 
 
-_NEEDED_BY: Final[Mapping[str, Callable[[Obj, Obj], bool]]] = {
+_NEEDED_BY: Final[Mapping[str, Callable[[Object, Object], bool]]] = {
     "InPlacePodLevelResourcesVerticalScaling": _resizes_pod,
     "InPlacePodVerticalScalingInitContainers": _resizes_init_containers,
     "InPlacePodVerticalScalingMemoryBackedVolumes": _resizes_memory_volumes,
@@ -85,6 +86,6 @@ class NodeDeclaredFeatureValidator(Listed):
             )
 
 
-def _generation(pod: Obj) -> int:
+def _generation(pod: Object) -> int:
     found: int = (pod.get("metadata") or {}).get("generation", 0)
     return found

@@ -4,10 +4,11 @@ from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import CLAIMS, STORAGE_CLASSES
 from kvstack.apimachinery.objects.core.storage_class_names import class_of_claim
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import ZERO, Quantity, parse
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
 
 class PersistentVolumeClaimResize(Listed):
@@ -35,7 +36,7 @@ class PersistentVolumeClaimResize(Listed):
             )
 
 
-def _size(claim: Obj) -> Quantity:
+def _size(claim: Object) -> Quantity:
     resources = (claim.get("spec") or {}).get("resources") or {}
     storage = (resources.get("requests") or {}).get("storage")
     return ZERO if storage is None else parse(storage)

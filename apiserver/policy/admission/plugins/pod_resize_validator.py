@@ -4,14 +4,15 @@ from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
 from kvstack.apimachinery.objects.core.pod_resources import pod_requests
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import ZERO, parse
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import OS_LABEL
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
-_OS: Final = "kubernetes.io/os"
 _UNSUPPORTED: Final = "UnsupportedPlatform"
 _CAPACITY: Final = "NodeCapacity"
 
@@ -35,7 +36,7 @@ class PodResizeValidator(Listed):
         node = self._view.get(NODES, "", name)
         if node is None:
             raise request.forbidden(f"node {quote(name)} not found")
-        os = (node["metadata"].get("labels") or {}).get(_OS, "linux")
+        os = (node["metadata"].get("labels") or {}).get(OS_LABEL, "linux")
         if os != "linux":
             message = (
                 f"pod resize is only supported on linux nodes, node {quote(name)} is {quote(os)}"
@@ -45,7 +46,7 @@ class PodResizeValidator(Listed):
             raise _with_cause(request.forbidden(message), _CAPACITY)
 
 
-def _beyond(pod: Obj, node: Obj) -> str:
+def _beyond(pod: Object, node: Object) -> str:
     allocatable = (node.get("status") or {}).get("allocatable") or {}
     requests = pod_requests(pod["spec"])
     missing: list[str] = []

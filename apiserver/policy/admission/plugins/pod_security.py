@@ -16,9 +16,10 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES, PODS
 from kvstack.apimachinery.objects.field_errors import FieldError, summary
 from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, ObjectView
 from kvstack.apiserver.policy.pod_security.evaluation import findings, shown
 from kvstack.apiserver.policy.pod_security.standards import (
     DEFAULT_POLICY,
@@ -126,7 +127,7 @@ class PodSecurity:
         policy, errors = policy_of(_labels(namespace), self._defaults)
         if not errors and PRIVILEGED == policy.warn.level == policy.audit.level:
             return
-        template: Obj | None = request.new
+        template: Object | None = request.new
         for member in _TEMPLATES[request.resource]:
             template = (template or {}).get(member)
         if template is not None:
@@ -137,7 +138,7 @@ class PodSecurity:
         request: AdmissionRequest,
         policy: Policy,
         errors: list[FieldError],
-        pod: Obj,
+        pod: Object,
         *,
         enforces: bool,
     ) -> None:
@@ -238,7 +239,7 @@ class PodSecurity:
         )
 
 
-def _labels(namespace: Obj) -> dict[str, str]:
+def _labels(namespace: Object) -> dict[str, str]:
     return (namespace.get("metadata") or {}).get("labels") or {}
 
 
@@ -252,7 +253,7 @@ def _refuse(request: AdmissionRequest, errors: list[FieldError]) -> None:
         raise status.invalid(kind, request.name, errors)
 
 
-def _is_significant(pod: Obj, old: Obj) -> bool:
+def _is_significant(pod: Object, old: Object) -> bool:
     """Return whether an update changes a field that standards check."""
     new_spec, old_spec = pod.get("spec") or {}, old.get("spec") or {}
     for member in ("containers", "initContainers"):
@@ -270,10 +271,10 @@ def _is_significant(pod: Obj, old: Obj) -> bool:
     )
 
 
-def _one_of_each_owner(pods: Iterable[Obj]) -> list[Obj]:
+def _one_of_each_owner(pods: Iterable[Object]) -> list[Object]:
     """Return pods with the first of each controller before its others."""
-    first: list[Obj] = []
-    others: list[Obj] = []
+    first: list[Object] = []
+    others: list[Object] = []
     seen: set[str] = set()
     for pod in pods:
         owners = pod["metadata"].get("ownerReferences") or ()

@@ -7,11 +7,12 @@ bound.
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
+from kvstack.apimachinery.well_known import REGION_LABEL, ZONE_LABEL
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import ObjectView
 
-_LABELS: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
+_LABELS: Final = (ZONE_LABEL, REGION_LABEL)
 
 
 class PodTopologyLabels(Listed):

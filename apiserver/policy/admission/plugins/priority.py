@@ -6,11 +6,12 @@ spec.priorityClassName: high → spec.priority: 1000, spec.preemptionPolicy: Pre
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import PODS, PRIORITY_CLASSES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
-_NO_CLASS: Final[Obj] = {
+_NO_CLASS: Final[Object] = {
     "metadata": {"name": ""},
     "value": 0,
     "preemptionPolicy": "PreemptLowerPriority",
@@ -25,7 +26,7 @@ class Priority(Listed):
 
     def __init__(self, view: ObjectView) -> None:
         self._view: Final = view
-        self._found: tuple[int, Obj | None] = -1, None
+        self._found: tuple[int, Object | None] = -1, None
         """The default class, and the version of the classes for which it was looked up."""
 
     def mutate(self, request: AdmissionRequest) -> None:
@@ -73,7 +74,7 @@ class Priority(Listed):
                 f"PriorityClass {name} is already marked as default. Only one default can exist"
             )
 
-    def _class_of(self, request: AdmissionRequest, name: str) -> Obj:
+    def _class_of(self, request: AdmissionRequest, name: str) -> Object:
         if not name:
             return self._default() or _NO_CLASS
         found = self._view.get(PRIORITY_CLASSES, "", name)
@@ -81,7 +82,7 @@ class Priority(Listed):
             raise request.forbidden(f"no PriorityClass with name {name} was found")
         return found
 
-    def _default(self) -> Obj | None:
+    def _default(self) -> Object | None:
         version = self._view.version(PRIORITY_CLASSES)
         if self._found[0] != version:
             classes = self._view.list(PRIORITY_CLASSES)
@@ -91,7 +92,7 @@ class Priority(Listed):
         return self._found[1]
 
 
-def _value(priority_class: Obj) -> int:
+def _value(priority_class: Object) -> int:
     value: int = priority_class.get("value", 0)
     return value
 

@@ -16,9 +16,10 @@ from typing import Final
 from kvstack.apimachinery.objects import resources, status
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES, QUOTAS
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
 from kvstack.apiserver.policy.quota.charged_writes import may_change_usage
 from kvstack.apiserver.policy.quota.check import charge, used_of
 from kvstack.apiserver.policy.quota.limited import LimitedResource
@@ -79,7 +80,7 @@ class ResourceQuota:
         self._view: Final = view
         self._live: Final = live
         self._clock: Final = clock
-        self._written: dict[tuple[str, str], Obj] = {}
+        self._written: dict[tuple[str, str], Object] = {}
         self._waiting: dict[str, list[_Waiter]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -151,7 +152,7 @@ class ResourceQuota:
             await self._live.catch_up()
         _settle(batch, None)
 
-    def _check(self, quotas: list[Obj], batch: list[_Waiter]) -> list[Obj]:
+    def _check(self, quotas: list[Object], batch: list[_Waiter]) -> list[Object]:
         """Return the quotas charged with all writes that fit, and refuse the others."""
         now = self._clock.unix_ms() / 1000
         for waiter in batch:
@@ -169,16 +170,16 @@ class ResourceQuota:
                 quotas = charged
         return quotas
 
-    def _quotas(self, namespace: str, names: set[str] | None) -> list[Obj]:
+    def _quotas(self, namespace: str, names: set[str] | None) -> list[Object]:
         """Return the quotas of a namespace, or some of them, at their newest known state."""
-        found: list[Obj] = []
+        found: list[Object] = []
         for quota in self._view.list(QUOTAS, namespace):
             name = quota["metadata"]["name"]
             if names is None or name in names:
                 found.append(self._newer(quota))
         return found
 
-    def _newer(self, quota: Obj) -> Obj:
+    def _newer(self, quota: Object) -> Object:
         """Return what was last written here, unless the watch cache has it or something newer."""
         metadata = quota["metadata"]
         key = metadata["namespace"], metadata["name"]
@@ -190,7 +191,7 @@ class ResourceQuota:
             return quota
         return written
 
-    async def _write(self, quota: Obj) -> None:
+    async def _write(self, quota: Object) -> None:
         stored = await self._live.replace(QUOTAS, quota, "status")
         metadata = stored["metadata"]
         self._written[metadata["namespace"], metadata["name"]] = stored
@@ -201,5 +202,5 @@ def _settle(batch: list[_Waiter], error: ApiError | None) -> None:
         waiter.settle(error)
 
 
-def _revision(quota: Obj) -> int:
+def _revision(quota: Object) -> int:
     return int(quota["metadata"]["resourceVersion"])

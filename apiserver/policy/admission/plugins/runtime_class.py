@@ -5,13 +5,14 @@ from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects import resources, status
 from kvstack.apimachinery.objects.core.group_resources import PODS, RUNTIME_CLASSES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
-_Hook: TypeAlias = Callable[[AdmissionRequest, Obj | None], None]
+_Hook: TypeAlias = Callable[[AdmissionRequest, Object | None], None]
 
 _OTHER_OVERHEAD: Final = (
     "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead"
@@ -59,7 +60,7 @@ class RuntimeClass(Listed):
         hook(request, found)
 
 
-def _complete(request: AdmissionRequest, runtime_class: Obj | None) -> None:
+def _complete(request: AdmissionRequest, runtime_class: Object | None) -> None:
     if runtime_class is None:
         return
     overhead = runtime_class.get("overhead")
@@ -77,7 +78,7 @@ def _complete(request: AdmissionRequest, runtime_class: Obj | None) -> None:
         _schedule(request, scheduling)
 
 
-def _schedule(request: AdmissionRequest, scheduling: Obj) -> None:
+def _schedule(request: AdmissionRequest, scheduling: Object) -> None:
     spec = request.own("spec")
     selector = dict(spec.get("nodeSelector") or {})
     for key, value in (scheduling.get("nodeSelector") or {}).items():
@@ -95,7 +96,7 @@ def _schedule(request: AdmissionRequest, scheduling: Obj) -> None:
         spec["tolerations"] = tolerations
 
 
-def _check(request: AdmissionRequest, runtime_class: Obj | None) -> None:
+def _check(request: AdmissionRequest, runtime_class: Object | None) -> None:
     overhead = (runtime_class or {}).get("overhead")
     given = request.new["spec"].get("overhead")
     if overhead is not None:
@@ -107,9 +108,9 @@ def _check(request: AdmissionRequest, runtime_class: Obj | None) -> None:
         )
 
 
-def merge_tolerations(tolerations: Sequence[Obj]) -> list[Obj]:
+def merge_tolerations(tolerations: Sequence[Object]) -> list[Object]:
     """Return tolerations without those that another one covers; of equal ones the first stays."""
-    merged: list[Obj] = []
+    merged: list[Object] = []
     for position, each in enumerate(tolerations):
         if any(includes(kept, each) for kept in merged):
             continue
@@ -120,7 +121,7 @@ def merge_tolerations(tolerations: Sequence[Obj]) -> list[Obj]:
     return merged
 
 
-def includes(wide: Obj, narrow: Obj) -> bool:
+def includes(wide: Object, narrow: Object) -> bool:
     """Return whether a toleration covers another one."""
     if wide == narrow:
         return True

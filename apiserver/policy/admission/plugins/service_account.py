@@ -14,29 +14,30 @@ from typing import Any, Final
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import PODS, SERVICE_ACCOUNTS
 from kvstack.apimachinery.objects.core.pod_references import is_mirror, secret_names
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import MOUNTABLE_SECRETS_ANNOTATION
 from kvstack.apiserver.kinds.core.token_requests import INJECTED_SECONDS
+from kvstack.apiserver.kinds.pods.known_specs import TOKEN_VOLUME_PREFIX
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 MOUNT_PATH: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 _DEFAULT: Final = "default"
-_VOLUME_PREFIX: Final = "kube-api-access-"
-_ENFORCES: Final = "kubernetes.io/enforce-mountable-secrets"
 _TRUE: Final = frozenset(("1", "t", "T", "TRUE", "true", "True"))
 _TRIES_MAX: Final = 10
 _INTERVAL_S: Final = 0.15
 _CONTAINERS: Final = (("initContainers", "init container"), ("containers", "container"))
 
 
-def token_volume(name: str) -> Obj:
+def token_volume(name: str) -> Object:
     """Return the volume with what a container needs to access the API."""
     token = {"expirationSeconds": INJECTED_SECONDS, "path": "token"}
     authorities = {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}
     namespace = {"apiVersion": "v1", "fieldPath": "metadata.namespace"}
-    sources: list[Obj] = [
+    sources: list[Object] = [
         {"serviceAccountToken": token},
         {"configMap": authorities},
         {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": namespace}]}},
@@ -92,7 +93,7 @@ class ServiceAccount(Listed):
         self,
         request: AdmissionRequest,
         name: str,
-        go_on: Callable[[AdmissionRequest, Obj], None],
+        go_on: Callable[[AdmissionRequest, Object], None],
     ) -> None:
         """Wait for the account to be created, up to a limit."""
         if wrong := check_path_segment(name):
@@ -113,7 +114,7 @@ class ServiceAccount(Listed):
             f" serviceaccount {quote(name)} not found"
         )
 
-    def _complete(self, request: AdmissionRequest, account: Obj) -> None:
+    def _complete(self, request: AdmissionRequest, account: Object) -> None:
         spec = request.new["spec"]
         if _mounts(spec, account):
             self._mount(spec)
@@ -122,11 +123,11 @@ class ServiceAccount(Listed):
             spec["imagePullSecrets"] = [{"name": each["name"]} for each in pull_secrets]
         _check_secrets(request, account)
 
-    def _mount(self, spec: Obj) -> None:
+    def _mount(self, spec: Object) -> None:
         volumes = spec.get("volumes") or ()
         names = (each.get("name", "") for each in volumes)
-        volume_name = next((each for each in names if each.startswith(_VOLUME_PREFIX)), "")
-        name = volume_name or self._new_name(_VOLUME_PREFIX)
+        volume_name = next((each for each in names if each.startswith(TOKEN_VOLUME_PREFIX)), "")
+        name = volume_name or self._new_name(TOKEN_VOLUME_PREFIX)
         mount = {"name": name, "readOnly": True, "mountPath": MOUNT_PATH}
         is_needed = False
         for member, _ in _CONTAINERS:
@@ -140,7 +141,7 @@ class ServiceAccount(Listed):
             spec["volumes"] = [*volumes, token_volume(name)]
 
 
-def _mounts(spec: Obj, account: Obj) -> bool:
+def _mounts(spec: Object, account: Object) -> bool:
     for each in (spec, account):
         wanted: bool | None = each.get("automountServiceAccountToken")
         if wanted is not None:
@@ -148,7 +149,7 @@ def _mounts(spec: Obj, account: Obj) -> bool:
     return True
 
 
-def _mounted(container: Obj, mount: Obj) -> Obj | None:
+def _mounted(container: Object, mount: Object) -> Object | None:
     """Return a container with the mount; None: the path is in use."""
     mounts = container.get("volumeMounts") or ()
     if any(each.get("mountPath") == MOUNT_PATH for each in mounts):
@@ -170,11 +171,11 @@ def _check_mirror(request: AdmissionRequest) -> None:
             )
 
 
-def _check_secrets(request: AdmissionRequest, account: Obj) -> None:
+def _check_secrets(request: AdmissionRequest, account: Object) -> None:
     annotations = account["metadata"].get("annotations") or {}
-    if annotations.get(_ENFORCES) not in _TRUE:
+    if annotations.get(MOUNTABLE_SECRETS_ANNOTATION) not in _TRUE:
         return
-    spec: Obj = request.new["spec"]
+    spec: Object = request.new["spec"]
     name = account["metadata"]["name"]
     allowed = {each.get("name", "") for each in account.get("secrets") or ()}
     tail = f"is not allowed because service account {name} does not reference that"
@@ -199,7 +200,7 @@ def _check_secrets(request: AdmissionRequest, account: Obj) -> None:
             )
 
 
-def _other_secret(containers: Iterable[Obj], kind: str, allowed: Container[str]) -> str:
+def _other_secret(containers: Iterable[Object], kind: str, allowed: Container[str]) -> str:
     """Return which container uses a Secret that is not allowed, and its field; or ""."""
     for container in containers:
         of_container = f"{kind} {container.get('name', '')}"

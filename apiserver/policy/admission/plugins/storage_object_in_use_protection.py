@@ -7,13 +7,18 @@ unused.
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import ATTRIBUTES_CLASSES, CLAIMS, VOLUMES
+from kvstack.apimachinery.well_known import (
+    ATTRIBUTES_CLASS_FINALIZER,
+    CLAIM_FINALIZER,
+    VOLUME_FINALIZER,
+)
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 
 _FINALIZERS: Final = {
-    ATTRIBUTES_CLASSES: "kubernetes.io/vac-protection",
-    CLAIMS: "kubernetes.io/pvc-protection",
-    VOLUMES: "kubernetes.io/pv-protection",
+    ATTRIBUTES_CLASSES: ATTRIBUTES_CLASS_FINALIZER,
+    CLAIMS: CLAIM_FINALIZER,
+    VOLUMES: VOLUME_FINALIZER,
 }
 
 

@@ -3,10 +3,11 @@
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import NODES
+from kvstack.apimachinery.well_known import NOT_READY_TAINT
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 
-_TAINT: Final = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
+_TAINT: Final = {"key": NOT_READY_TAINT, "effect": "NoSchedule"}
 
 
 class TaintNodesByCondition(Listed):

@@ -10,6 +10,7 @@ Selectors of a policy are evaluated at its turn: one before it may have changed 
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.policies.evaluation import Namespaces
 from kvstack.apiserver.policy.admission.policies.parameters import (
@@ -24,7 +25,7 @@ from kvstack.apiserver.policy.admission.policies.store import (
     Policies,
     Policy,
 )
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 
@@ -35,7 +36,7 @@ class Bound(NamedTuple):
     versioned: VersionedResource
     """The version in which the policy sees the objects."""
     binding: Binding
-    params: Sequence[Obj | None]
+    params: Sequence[Object | None]
     """The parameters to run the policy with, None for "without"."""
     error: ParameterError | None = None
     """Why there are no parameters."""

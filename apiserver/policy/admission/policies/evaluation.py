@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.types import Type as SchemaType
 from kvstack.apiserver.policy.admission.matching import (
     is_of_object,
@@ -22,7 +23,7 @@ from kvstack.apiserver.policy.admission.policies.store import (
     MatchResources,
     Policy,
 )
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.expressions.answers import Answers
 from kvstack.apiserver.policy.expressions.bindings import namespace_value, request_bindings
 from kvstack.apiserver.policy.expressions.evaluation import Budget, Result
@@ -43,9 +44,9 @@ class RequestObjects:
         assert request.versions is not None, "policies are only evaluated for requests"
         self.request: Final = request
         self._versions: Final = request.versions
-        self._found: dict[VersionedResource, tuple[Obj | None, Obj | None]] = {}
+        self._found: dict[VersionedResource, tuple[Object | None, Object | None]] = {}
 
-    async def objects(self, versioned: VersionedResource) -> tuple[Obj | None, Obj | None]:
+    async def objects(self, versioned: VersionedResource) -> tuple[Object | None, Object | None]:
         """Return the new and the old object in a version."""
         found = self._found.get(versioned)
         if found is None:
@@ -54,14 +55,14 @@ class RequestObjects:
             found = self._found[versioned] = (new, await self._at(request.old, versioned))
         return found
 
-    async def _at(self, obj: Obj | None, versioned: VersionedResource) -> Obj | None:
+    async def _at(self, obj: Object | None, versioned: VersionedResource) -> Object | None:
         return None if obj is None else await self._versions.show(obj, versioned)
 
     def type_of(self, versioned: VersionedResource) -> SchemaType:
         """Return the type of the objects in a version."""
         return self._versions.type_of(versioned)
 
-    async def change(self, changed: Obj, versioned: VersionedResource) -> bool:
+    async def change(self, changed: Object, versioned: VersionedResource) -> bool:
         """Adopt a changed object; return whether anything differs. Raises ApiError."""
         obj = self.request.new
         taken = await self._versions.take(changed, versioned)
@@ -90,13 +91,13 @@ class Namespaces:
                 return False
         return is_of_object(match.objects, request)
 
-    async def of(self, request: AdmissionRequest) -> Obj | None:
+    async def of(self, request: AdmissionRequest) -> Object | None:
         """Return the namespace of a request; None: it has none. Raises ApiError."""
         if not request.namespace or request.resource == NAMESPACES:
             return None
         return await self._get(request.namespace)
 
-    async def _get(self, name: str) -> Obj:
+    async def _get(self, name: str) -> Object:
         namespace_object = self._view.get(NAMESPACES, "", name)
         if namespace_object is None:
             await self._live.catch_up()
@@ -176,9 +177,9 @@ class Scene:
 def scene_bindings(
     request: AdmissionRequest,
     versioned: VersionedResource,
-    objects: tuple[Obj | None, Obj | None],
-    param: Obj | None,
-    namespace: Obj | None,
+    objects: tuple[Object | None, Object | None],
+    param: Object | None,
+    namespace: Object | None,
     answers: Answers,
 ) -> dict[str, Any]:
     """Return the variables of a policy's expressions, except its own."""

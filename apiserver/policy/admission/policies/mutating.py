@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
 from kvstack.apimachinery.objects.text.go_text import quote
@@ -37,7 +38,6 @@ from kvstack.apiserver.policy.admission.policies.store import (
 from kvstack.apiserver.policy.admission.request import (
     DELETE,
     AdmissionRequest,
-    Obj,
     VersionedResource,
 )
 from kvstack.apiserver.policy.expressions.answers import Answers
@@ -63,7 +63,7 @@ class _Rounds:
     """Policies with IfNeeded that ran since the last change."""
     again: set[tuple[str, ...]] = field(default_factory=set)
     """Policies to run again."""
-    left: Obj | None = None
+    left: Object | None = None
     """The object after the last policy."""
 
     def require(self) -> None:
@@ -172,8 +172,8 @@ class _Run:
     policy: Policy
     binding: Binding
     versioned: VersionedResource
-    param: Obj | None
-    namespace: Obj | None
+    param: Object | None
+    namespace: Object | None
     shown: RequestObjects
     answers: Answers
     checks: PolicyChecks
@@ -220,7 +220,7 @@ class _Run:
             self.shown.request, self.versioned, objects, self.param, self.namespace, self.answers
         )
 
-    async def _mutate(self, mutation: Obj) -> bool:
+    async def _mutate(self, mutation: Object) -> bool:
         """Apply a mutation; return whether it changed anything. Raises PatchError, ApiError."""
         is_apply = mutation.get("patchType") == "ApplyConfiguration"
         member = "applyConfiguration" if is_apply else "jsonPatch"

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import SelectorError, from_object
 from kvstack.apiserver.policy.admission.matching import labels_of
-from kvstack.apiserver.policy.admission.request import Obj
 from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 _NOT_FOUND: Final = "no params found for policy binding with `Deny` parameterNotFoundAction"
@@ -25,7 +25,7 @@ class ParameterKind(NamedTuple):
 
     resource: GroupResource
     is_namespaced: bool
-    show: Callable[[Obj], Obj]
+    show: Callable[[Object], Object]
     """Returns a stored object in the version of the kind."""
 
 
@@ -42,8 +42,8 @@ class Parameters:
         self._find: Final = find
 
     async def collect(
-        self, kind: Obj | None, reference: Obj | None, namespace: str
-    ) -> list[Obj | None]:
+        self, kind: Object | None, reference: Object | None, namespace: str
+    ) -> list[Object | None]:
         """Return the parameters, None for "without"; an empty list: the policy does not apply.
 
         namespace: of the request. Raises ParameterError.
@@ -65,7 +65,7 @@ class Parameters:
             for each in objects
         ]
 
-    def _namespace(self, found: ParameterKind, reference: Obj, namespace: str) -> str:
+    def _namespace(self, found: ParameterKind, reference: Object, namespace: str) -> str:
         namespace_name: str = reference.get("namespace") or ""
         if not found.is_namespaced:
             if namespace_name:
@@ -80,7 +80,9 @@ class Parameters:
             )
         return namespace_name or namespace
 
-    async def _objects(self, kind: ParameterKind, reference: Obj, namespace: str) -> list[Obj]:
+    async def _objects(
+        self, kind: ParameterKind, reference: Object, namespace: str
+    ) -> list[Object]:
         name = reference.get("name") or ""
         if name:
             obj = self._view.get(kind.resource, namespace, name)

@@ -11,6 +11,7 @@ from typing import Any, Final
 import orjson
 
 from kvstack.apimachinery.objects import json_patch, status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.json_patch import JsonPatchError
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
@@ -18,7 +19,6 @@ from kvstack.apimachinery.schema.types import Shape, Type
 from kvstack.apiserver.apply.merging import merge
 from kvstack.apiserver.apply.structure import ItemError
 from kvstack.apiserver.apply.validation import mismatches, summary
-from kvstack.apiserver.policy.admission.request import Obj
 from kvstack.cel.library import conversions
 from kvstack.cel.values import (
     Duration,
@@ -79,7 +79,7 @@ def _check_names(value: StructValue) -> None:
         raise PatchError("type mismatch: " + "\n".join(wrong))
 
 
-def applied(live: Obj, value: Any, type_: Type) -> Obj:  # noqa: ANN401
+def applied(live: Object, value: Any, type_: Type) -> Object:  # noqa: ANN401
     """Return an object with an apply configuration merged into it; raises PatchError."""
     if not isinstance(value, StructValue):
         raise PatchError("unsupported return type from ApplyConfiguration expression")
@@ -118,7 +118,7 @@ def _atomics(value: Any, type_: Type | None, path: str) -> Iterator[str]:  # noq
             yield from _atomics(each, type_.element, f"{path}[{position}]")
 
 
-def patched(live: Obj, operations: Any) -> Obj:  # noqa: ANN401
+def patched(live: Object, operations: Any) -> Object:  # noqa: ANN401
     """Return an object with JSON patch operations applied; raises PatchError, ApiError."""
     document = orjson.dumps([_operation(each) for each in operations])
     try:
@@ -126,7 +126,7 @@ def patched(live: Obj, operations: Any) -> Obj:  # noqa: ANN401
     except ApiError as error:
         raise PatchError(f"JSON Patch: {error}") from error
     try:
-        patched_object: Obj = json_patch.apply(live, parsed)
+        patched_object: Object = json_patch.apply(live, parsed)
     except JsonPatchError as error:
         text = str(error)
         if text.startswith(_TEST_FAILED):
@@ -135,12 +135,12 @@ def patched(live: Obj, operations: Any) -> Obj:  # noqa: ANN401
     return patched_object
 
 
-def _operation(value: Any) -> Obj:  # noqa: ANN401
+def _operation(value: Any) -> Object:  # noqa: ANN401
     if not isinstance(value, StructValue) or value.type_name != "JSONPatch":
         raise status.internal_error(
             "type mismatch: JSONPatchType.expression should evaluate to array of JSONPatch"
         )
-    operation: Obj = {"op": value.get("op", ""), "path": value.get("path", "")}
+    operation: Object = {"op": value.get("op", ""), "path": value.get("path", "")}
     if value.get("from"):
         operation["from"] = value["from"]
     if "value" in value:

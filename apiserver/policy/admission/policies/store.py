@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import NOTHING, Selector, SelectorError, from_object
 from kvstack.apiserver.policy.admission.exemption import GROUP, POLICIES
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.matching import EQUIVALENT, Rules, is_namespaced
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.expressions.bindings import requested_resource
 from kvstack.apiserver.policy.interfaces import Change, ObjectView
 from kvstack.cel.admission import (
@@ -50,7 +51,7 @@ class _NamedRules:
 
     __slots__ = ("_rules",)
 
-    def __init__(self, rules: Sequence[Obj], match_policy: str) -> None:
+    def __init__(self, rules: Sequence[Object], match_policy: str) -> None:
         names = [frozenset(each.get("resourceNames") or ()) for each in rules]
         exact = [(Rules([each], "Exact"), of) for each, of in zip(rules, names, strict=True)]
         self._rules = exact
@@ -83,7 +84,7 @@ class MatchResources:
 
     __slots__ = ("_excluded", "_has_rules", "_rules", "namespaces", "objects")
 
-    def __init__(self, match: Obj | None) -> None:
+    def __init__(self, match: Object | None) -> None:
         """None: all resources."""
         match = match or {}
         policy = match.get("matchPolicy") or ""
@@ -100,7 +101,7 @@ class MatchResources:
         return self._rules.resource_for(request) if self._has_rules else requested_resource(request)
 
 
-def _selector(given: Obj | None) -> Selector:
+def _selector(given: Object | None) -> Selector:
     try:
         return from_object(given or {})
     except SelectorError:
@@ -112,7 +113,7 @@ class Binding(NamedTuple):
 
     name: str
     match: MatchResources | None
-    spec: Obj
+    spec: Object
 
 
 class CompiledVariable(NamedTuple):
@@ -127,7 +128,7 @@ class Policy(NamedTuple):
 
     name: str
     match: MatchResources
-    spec: Obj
+    spec: Object
     ignores_failure: bool
     variables: tuple["CompiledVariable", ...]
     declared: Declared
@@ -191,7 +192,11 @@ class Policies:
         self._policies = None
 
 
-def _bound(policies: Iterable[Obj], given: Iterable[Obj], is_static: bool) -> Iterator[Policy]:  # noqa: FBT001
+def _bound(
+    policies: Iterable[Object],
+    given: Iterable[Object],
+    is_static: bool,  # noqa: FBT001
+) -> Iterator[Policy]:
     """Yield the policies that have bindings."""
     bindings: dict[str, list[Binding]] = {}
     for each in given:
@@ -206,7 +211,7 @@ def _bound(policies: Iterable[Obj], given: Iterable[Obj], is_static: bool) -> It
             yield _policy(each, bindings[name])._replace(is_static=is_static)
 
 
-def _policy(obj: Obj, bindings: Sequence[Binding]) -> Policy:
+def _policy(obj: Object, bindings: Sequence[Binding]) -> Policy:
     spec = obj.get("spec") or {}
     declared = Declared(has_params=spec.get("paramKind") is not None, is_stored=True)
     variables: list[CompiledVariable] = []

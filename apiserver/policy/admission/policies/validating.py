@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.exemption import POLICIES, is_exempt
 from kvstack.apiserver.policy.admission.manifests import Manifests
@@ -32,7 +33,7 @@ from kvstack.apiserver.policy.admission.policies.store import (
     Concerned,
     Policy,
 )
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj
+from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.expressions.answers import Answers
 from kvstack.apiserver.policy.expressions.evaluation import (
     BINDING_MAX,
@@ -80,7 +81,7 @@ class _Verdict:
         self._request = request
         self._checks = checks
         self._refusal: ApiError | None = None
-        self._failures: list[Obj] = []
+        self._failures: list[Object] = []
         self._annotations: dict[str, list[str]] = {}
 
     def deny(self, policy: Policy, binding: Binding | None, message: str, reason: str = "") -> None:
@@ -262,7 +263,7 @@ def _denials(policy: Policy, scene: Scene, ignored: list[str]) -> Iterator[_Deni
             yield _Denial(position, message, validation.get("reason") or "")
 
 
-def _message(validation: Obj, scene: Scene) -> str:
+def _message(validation: Object, scene: Scene) -> str:
     text = validation.get("messageExpression", "").strip()
     message = ""
     if text:

@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from kvstack.apimachinery.objects import status
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apimachinery.schema.resource import Kind
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.admission.webhooks.hooks import Hook
 from kvstack.apiserver.policy.admission.webhooks.metrics import (
     CALLING_ERROR,
@@ -153,7 +154,7 @@ def _call_failed(hook: Hook, text: str) -> ApiError:
 
 
 def request_of(
-    request: AdmissionRequest, versioned: VersionedResource, new: Obj | None, old: Obj | None
+    request: AdmissionRequest, versioned: VersionedResource, new: Object | None, old: Object | None
 ) -> bytes:
     """Return the request of a review, without its uid.
 
@@ -194,7 +195,7 @@ def _check(name: str, verdict: Verdict) -> None:
         return
     given = verdict.status
     message = f"admission webhook {quote(name)} denied the request"
-    refusal: Obj = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **(given or {})}
+    refusal: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, **(given or {})}
     why = refusal.get("message") or refusal.get("reason")
     refusal["message"] = f"{message}: {why}" if why else f"{message} without explanation"
     if (refusal.get("code") or 0) < 400:

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import NOTHING, Selector, SelectorError, from_object
 from kvstack.apiserver.policy.admission.exemption import CONFIGURATIONS, GROUP
 from kvstack.apiserver.policy.admission.manifests import Manifests
 from kvstack.apiserver.policy.admission.matching import Rules, is_namespaced
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.interfaces import Change, ObjectView
 from kvstack.apiserver.webhooks.admission_reviews import known_version
 from kvstack.apiserver.webhooks.client_config import ClientConfig, read_client_config
@@ -47,7 +48,7 @@ class Hook(NamedTuple):
     rules: Rules
     namespaces: Selector
     objects: Selector
-    conditions: tuple[Obj, ...]
+    conditions: tuple[Object, ...]
     is_static: bool = False
     """Whether it is from a manifest file."""
 
@@ -125,7 +126,7 @@ class Hooks:
         self._hooks = None
 
 
-def _hook(configuration: str, webhook: Obj, position: int) -> Hook:
+def _hook(configuration: str, webhook: Object, position: int) -> Hook:
     client_config, fault = ClientConfig(""), ""
     try:
         client_config = read_client_config(webhook.get("clientConfig") or {})
@@ -157,7 +158,7 @@ def _hook(configuration: str, webhook: Obj, position: int) -> Hook:
     )
 
 
-def _selector(given: Obj | None) -> Selector:
+def _selector(given: Object | None) -> Selector:
     try:
         return from_object(given)
     except SelectorError:

@@ -17,6 +17,7 @@ import orjson
 
 from kvstack.apimachinery.objects import json_patch, status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.json_patch import JsonPatchError
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text import json_text
@@ -24,7 +25,7 @@ from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apimachinery.objects.text.json_syntax import JsonError
 from kvstack.apiserver.policy.admission.exemption import CONFIGURATIONS, is_exempt
 from kvstack.apiserver.policy.admission.manifests import Manifests
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj, VersionedResource
+from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.admission.webhooks.calls import Caller, FailedOpenError, request_of
 from kvstack.apiserver.policy.admission.webhooks.hooks import (
     MUTATING,
@@ -129,12 +130,12 @@ class _RequestObjects:
         self.request: Final = request
         self._versions: Final = request.versions
         self._versioned: VersionedResource | None = None
-        self._new: Obj | None = None
-        self._old: Obj | None = None
+        self._new: Object | None = None
+        self._old: Object | None = None
         self._text = b""
 
     @property
-    def objects(self) -> tuple[Obj | None, Obj | None]:
+    def objects(self) -> tuple[Object | None, Object | None]:
         """The new and the old object."""
         return self._new, self._old
 
@@ -146,7 +147,7 @@ class _RequestObjects:
         self._old = await self._at(self.request.old, versioned)
         self._versioned, self._text = versioned, b""
 
-    async def _at(self, obj: Obj | None, versioned: VersionedResource) -> Obj | None:
+    async def _at(self, obj: Object | None, versioned: VersionedResource) -> Object | None:
         return None if obj is None else await self._versions.show(obj, versioned)
 
     def text(self, versioned: VersionedResource) -> bytes:
@@ -155,7 +156,7 @@ class _RequestObjects:
             self._text = request_of(self.request, versioned, self._new, self._old)
         return self._text
 
-    async def change(self, patched: Obj, versioned: VersionedResource) -> bool:
+    async def change(self, patched: Object, versioned: VersionedResource) -> bool:
         """Adopt a patched object; return whether anything differs. Raises ApiError."""
         obj = self.request.new
         taken = await self._versions.take(patched, versioned)
@@ -174,7 +175,7 @@ class _Rounds:
     """Webhooks with IfNeeded that were called since the last change."""
     again: set[int] = field(default_factory=set)
     """Positions of webhooks to call again."""
-    left: Obj | None = None
+    left: Object | None = None
     """The object after the last webhook."""
 
     def require(self) -> None:

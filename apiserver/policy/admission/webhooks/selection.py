@@ -5,13 +5,14 @@ from typing import Final, Protocol
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.matching import (
     is_of_object,
     labels_of,
     needs_namespace,
     own_labels,
 )
-from kvstack.apiserver.policy.admission.request import AdmissionRequest, Obj
+from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.admission.webhooks.hooks import Hook
 from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
@@ -25,10 +26,10 @@ class Conditions(Protocol):
 
     def hold(
         self,
-        conditions: Sequence[Obj],
+        conditions: Sequence[Object],
         request: AdmissionRequest,
-        new: Obj | None,
-        old: Obj | None,
+        new: Object | None,
+        old: Object | None,
     ) -> bool | Awaitable[bool]:
         """Return whether all hold; raises ConditionError. new, old: as the webhook sees them."""
         ...

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.policy.authorization.rbac.coverage import missing
 from kvstack.apiserver.policy.authorization.rbac.grants import (
@@ -25,8 +26,6 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
     ROLES,
 )
 from kvstack.apiserver.policy.authorization.rbac.rules import Rule, compile_rules
-
-Obj = dict[str, Any]
 
 DATA: Final = Path(__file__).resolve().parents[2] / "data" / "rbac.json"
 
@@ -50,10 +49,10 @@ class Step(NamedTuple):
     """The operation on one object."""
 
     action: str
-    object: Obj
+    object: Object
 
 
-def default_objects() -> list[tuple[GroupResource, Obj]]:
+def default_objects() -> list[tuple[GroupResource, Object]]:
     """Return the default objects in order of creation, roles before bindings.
 
     Those of a namespace require it to exist.
@@ -70,7 +69,7 @@ def default_rules(cluster_role: str) -> tuple[Rule, ...]:
     return compile_rules(roles[cluster_role])
 
 
-def reconcile(expected: Obj, existing: Obj | None) -> Step | None:
+def reconcile(expected: Object, existing: Object | None) -> Step | None:
     """Return the step that makes an existing object (None: absent) contain what is expected."""
     if existing is None:
         return Step(CREATE, expected)
@@ -89,13 +88,13 @@ def reconcile(expected: Obj, existing: Obj | None) -> Step | None:
     return Step(UPDATE, new) if new != existing else None
 
 
-def _object(row: Mapping[str, Any]) -> Obj:
-    metadata: Obj = {"name": row["name"]}
+def _object(row: Mapping[str, Any]) -> Object:
+    metadata: Object = {"name": row["name"]}
     if "namespace" in row:
         metadata["namespace"] = row["namespace"]
     metadata["labels"] = {**_LABELS, **row.get("labels", {})}
     metadata["annotations"] = {_AUTO_UPDATE: "true"}
-    obj: Obj = {"apiVersion": f"{GROUP}/v1", "kind": row["kind"], "metadata": metadata}
+    obj: Object = {"apiVersion": f"{GROUP}/v1", "kind": row["kind"], "metadata": metadata}
     if "roleRef" in row:
         if "subjects" in row:
             obj["subjects"] = row["subjects"]
@@ -107,16 +106,16 @@ def _object(row: Mapping[str, Any]) -> Obj:
     return obj
 
 
-def _merged_metadata(expected: Obj, existing: Obj) -> Obj:
+def _merged_metadata(expected: Object, existing: Object) -> Object:
     merged = dict(existing)
     for name in ("labels", "annotations"):
         merged[name] = {**expected[name], **(existing.get(name) or {})}
     return merged
 
 
-def _add_subjects(new: Obj, expected: Obj) -> None:
-    existing: Sequence[Obj] = new.get("subjects") or ()
-    added: list[Obj] = []
+def _add_subjects(new: Object, expected: Object) -> None:
+    existing: Sequence[Object] = new.get("subjects") or ()
+    added: list[Object] = []
     for subject in expected.get("subjects") or ():
         if subject not in existing and subject not in added:
             added.append(subject)
@@ -124,14 +123,14 @@ def _add_subjects(new: Obj, expected: Obj) -> None:
         new["subjects"] = [*existing, *added]
 
 
-def _add_rules(new: Obj, expected: Obj) -> None:
-    existing: Sequence[Obj] = new.get("rules") or ()
+def _add_rules(new: Object, expected: Object) -> None:
+    existing: Sequence[Object] = new.get("rules") or ()
     lacking = missing(existing, expected["rules"] or ())
     if lacking:
         new["rules"] = [*existing, *lacking]
 
 
-def _add_selectors(new: Obj, expected: Obj) -> None:
+def _add_selectors(new: Object, expected: Object) -> None:
     if "aggregationRule" not in expected:
         # If the expected role is not aggregated, the existing one no longer is.
         new.pop("aggregationRule", None)

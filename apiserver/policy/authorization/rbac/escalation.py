@@ -13,6 +13,7 @@ from typing import Any, Final
 from kvstack.apimachinery.attributes import PRIVILEGED, Attributes
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import aggregate, go_quoted_list, quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.authorization.chain import EVERYTHING, decided
@@ -30,7 +31,7 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
     referenced_role,
 )
 from kvstack.apiserver.policy.authorization.rbac.rules import Source
-from kvstack.apiserver.policy.interfaces import Authorizer, LiveObjects, Obj
+from kvstack.apiserver.policy.interfaces import Authorizer, LiveObjects
 from kvstack.apiserver.policy.ownership_changes import changes_only_ownership
 
 _TYPES: Final = {
@@ -83,7 +84,7 @@ class EscalationCheck:
         else:
             await self._check_binding(request, new)
 
-    async def _check_role(self, request: AdmissionRequest, new: Obj) -> None:
+    async def _check_role(self, request: AdmissionRequest, new: Object) -> None:
         name = request.name if request.operation == UPDATE else ""
         if await self._may(request, "escalate", request.resource.resource, name):
             return
@@ -94,7 +95,7 @@ class EscalationCheck:
                 message = "must have cluster-admin privileges to use the aggregationRule"
                 raise _forbidden(request, message)
 
-    async def _check_binding(self, request: AdmissionRequest, new: Obj) -> None:
+    async def _check_binding(self, request: AdmissionRequest, new: Object) -> None:
         role = referenced_role(new, request.namespace)
         resource = _BOUND_RESOURCES.get(role.kind)
         group = (new.get("roleRef") or {}).get("apiGroup", "")

@@ -2,18 +2,17 @@
 
     conditions = set_condition(status.get("conditions"), {"type": …, "status": …, …})
 
-All setters keep a time so, but these do more or less, as their writers upstream do:
-`with_condition` (below) is for workloads; a Deployment's Progressing also moves to the end while
-its reason stays (`deployments/status`); `nodes/health` sets only what is not Unknown yet; a
-CertificateSigningRequest keeps each condition's own time and lets several have one type
-(`certificates/signing_requests`); the scheduler's and the hollow kubelet's patches of pods name
-only what changes.
+All setters keep a time so, but these do more or less, as their writers upstream do: `replaced`
+(below) sets a condition with the time that it has; `with_condition` is for workloads; a
+Deployment's Progressing also moves to the end while its reason stays (`deployments/status`);
+`nodes/health` sets only what is not Unknown yet; a CertificateSigningRequest keeps each condition's
+own time and lets several have one type (`certificates/signing_requests`); the scheduler's and the
+hollow kubelet's patches of pods name only what changes.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def find(conditions: Iterable[Object] | None, type_: str) -> Object | None:
@@ -48,9 +47,13 @@ def set_condition(conditions: Sequence[Object] | None, new: Object) -> list[Obje
 
     new: with the present time as lastTransitionTime; it is taken if the status changes.
     """
+    since = transition_time(find(conditions, new["type"]), new["status"], new["lastTransitionTime"])
+    return replaced(conditions, {**new, "lastTransitionTime": since})
+
+
+def replaced(conditions: Sequence[Object] | None, new: Object) -> list[Object]:
+    """Return the conditions with one as it is, which replaces that of its type or is appended."""
     old = find(conditions, new["type"])
-    since = transition_time(old, new["status"], new["lastTransitionTime"])
-    new = {**new, "lastTransitionTime": since}
     if old is None:
         return [*(conditions or ()), new]
     return [new if each is old else each for each in conditions or ()]

@@ -4,11 +4,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.containers import all_containers
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 
 Obj = Mapping[str, Any]
 
-MIRROR: Final = "kubernetes.io/config.mirror"
-"""The annotation of a pod that a kubelet runs from a file and only shows here."""
 
 _SECRETS_OF_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "azureFile": ("secretName",),
@@ -27,7 +26,7 @@ _SECRETS_OF_SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
 
 def is_mirror(pod: Obj) -> bool:
     """Return whether a kubelet runs the pod from a file."""
-    return MIRROR in (pod["metadata"].get("annotations") or {})
+    return MIRROR_ANNOTATION in (pod["metadata"].get("annotations") or {})
 
 
 def secret_names(pod: Obj) -> Iterator[str]:

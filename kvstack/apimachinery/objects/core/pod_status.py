@@ -1,10 +1,9 @@
 """Facts from a pod's status: whether it is ready, and whether it has ended."""
 
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 from kvstack.apimachinery.objects.core import conditions
-
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 ENDED_PHASES: Final = frozenset(("Succeeded", "Failed"))
 """The phases of pods whose containers have all ended for good; Unknown is not among them."""

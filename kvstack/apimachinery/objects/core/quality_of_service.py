@@ -5,7 +5,7 @@ BestEffort   no container asks for any
 Burstable    everything else
 """
 
-from typing import Any, Final
+from typing import Final
 
 from kvstack.apimachinery.objects.core.pod_resources import (
     COMPUTE,
@@ -14,16 +14,17 @@ from kvstack.apimachinery.objects.core.pod_resources import (
     amounts,
     is_pod_resource,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import ZERO
-
-Obj = dict[str, Any]
 
 GUARANTEED: Final = "Guaranteed"
 BURSTABLE: Final = "Burstable"
 BEST_EFFORT: Final = "BestEffort"
+CLASSES: Final = (GUARANTEED, BURSTABLE, BEST_EFFORT)
+"""The classes, those first that a node takes away last."""
 
 
-def quality_of(pod: Obj, *, limited: bool = False) -> str:
+def quality_of(pod: Object, *, limited: bool = False) -> str:
     """Return the class in the pod's status, or the one of its spec.
 
     limited: an unset request is what the limit is, as in specs that met no API server's defaults.
@@ -32,7 +33,7 @@ def quality_of(pod: Obj, *, limited: bool = False) -> str:
     return given or computed_quality(pod.get("spec") or {}, limited=limited)
 
 
-def computed_quality(spec: Obj, *, limited: bool = False) -> str:
+def computed_quality(spec: Object, *, limited: bool = False) -> str:
     """Return the class that a spec makes of its pod."""
     resources = spec.get("resources")
     if resources and _has_pod_resources(resources):
@@ -47,12 +48,12 @@ def computed_quality(spec: Obj, *, limited: bool = False) -> str:
     return known or BEST_EFFORT
 
 
-def _has_pod_resources(resources: Obj) -> bool:
+def _has_pod_resources(resources: Object) -> bool:
     names = (resources.get(REQUESTS) or {}).keys() | (resources.get(LIMITS) or {}).keys()
     return any(is_pod_resource(name) for name in names)
 
 
-def _class_of(resources: Obj, *, limited: bool) -> str:
+def _class_of(resources: Object, *, limited: bool) -> str:
     requests = amounts(resources, REQUESTS, limited=limited)
     limits = amounts(resources, LIMITS)
     recorded = ""

@@ -8,12 +8,11 @@ nor does an operator that is not known.
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_decimal_integer
 from kvstack.apimachinery.objects.text.go_numbers import NumberError, parse_int
-
-Object: TypeAlias = dict[str, Any]
 
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"

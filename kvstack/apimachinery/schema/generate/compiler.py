@@ -25,10 +25,9 @@ import orjson
 
 from kvstack.apimachinery.schema.generate import text_tables
 from kvstack.apimachinery.schema.generate.packages import openapi_package, protobuf_package
+from kvstack.apimachinery.schema.generate.text_tables import Row
 from kvstack.apimachinery.schema.load import EMBEDDED, OMITS, POINTER, REQUIRED
 from kvstack.apimachinery.schema.types import Shape
-
-Row = dict[str, Any]
 
 _BASIC: Final = {
     "string": Shape.STRING,

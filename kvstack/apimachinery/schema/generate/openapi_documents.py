@@ -2,9 +2,9 @@
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-Schema = dict[str, Any]
+from kvstack.apimachinery.schema.openapi.schemas import Schema
 
 _GO_SAYS: Final = frozenset({"type", "format", "description", "$ref", "allOf", "items"})
 

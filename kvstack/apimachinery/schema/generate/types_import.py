@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from kvstack.apimachinery.schema.generate.go_source import GoConstant, GoField, GoPackage, GoType
-from kvstack.apimachinery.schema.generate.openapi_documents import Schema, beyond_go
+from kvstack.apimachinery.schema.generate.openapi_documents import beyond_go
 from kvstack.apimachinery.schema.generate.packages import openapi_package
 from kvstack.apimachinery.schema.generate.text_tables import Row, short_package
+from kvstack.apimachinery.schema.openapi.schemas import Schema
 
 FindPackage: TypeAlias = Callable[[str], GoPackage]
 

@@ -8,26 +8,23 @@ Objects must be as `decode` makes them. What is written is, byte by byte, what G
 writes for the same object.
 """
 
-from typing import Any
-
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.protobuf.envelope import wrap
 from kvstack.apimachinery.schema.protobuf.reader import reader
 from kvstack.apimachinery.schema.protobuf.wire import ProtobufError
 from kvstack.apimachinery.schema.protobuf.writer import writer
 from kvstack.apimachinery.schema.types import Type
 
-Obj = dict[str, Any]
 
-
-def to_protobuf(obj: Obj, type_: Type) -> bytes:
+def to_protobuf(obj: Object, type_: Type) -> bytes:
     """Return the message of an object."""
     return writer(type_)(obj)
 
 
-def from_protobuf(content: bytes, type_: Type) -> Obj:
+def from_protobuf(content: bytes, type_: Type) -> Object:
     """Return the object of a message, without kind and apiVersion; raises ProtobufError."""
     try:
-        obj: Obj = reader(type_)(content, 0, len(content))
+        obj: Object = reader(type_)(content, 0, len(content))
     except IndexError:
         raise ProtobufError("unexpected EOF") from None
     except RecursionError:
@@ -35,6 +32,6 @@ def from_protobuf(content: bytes, type_: Type) -> Obj:
     return obj
 
 
-def encode(obj: Obj, type_: Type) -> bytes:
+def encode(obj: Object, type_: Type) -> bytes:
     """Return an object that has kind and apiVersion in its envelope."""
     return wrap(obj["apiVersion"], obj["kind"], to_protobuf(obj, type_))

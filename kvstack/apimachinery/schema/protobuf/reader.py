@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, cast
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.protobuf.leaves import READERS, contents, fields
 from kvstack.apimachinery.schema.protobuf.wire import (
     FIXED64,
@@ -23,10 +24,9 @@ from kvstack.apimachinery.schema.protobuf.wire import (
 from kvstack.apimachinery.schema.types import Field, Shape, Type
 from kvstack.apimachinery.schema.zeros import always_written, zero
 
-Obj = dict[str, Any]
 Value = Any
 """A value of JSON."""
-Parse = Callable[[bytes, int, int, Obj], None]
+Parse = Callable[[bytes, int, int, Object], None]
 """(data, start, end, members): add the members of a message."""
 Read = Callable[[bytes, int, int], Value]
 """(data, start, end): decode the bytes between and return the value."""
@@ -79,8 +79,8 @@ def _message(type_: Type, parse: Parse) -> Read:
     numbers = [field.number for field in type_.fields.values() if not _is_meta(field)]
     is_in_order = not always and numbers == sorted(numbers) and not type_.embedded
 
-    def read(data: bytes, start: int, end: int) -> Obj:
-        got: Obj = {}
+    def read(data: bytes, start: int, end: int) -> Object:
+        got: Object = {}
         parse(data, start, end, got)
         if is_in_order:
             return got
@@ -107,7 +107,7 @@ def _parser(type_: Type) -> Parse:  # noqa: PLR0915 - closures of one parser
         takers[number << 3 | LENGTH] = _Taker(_EMBEDDED, "", False, parse_embedded)
     find = takers.get
 
-    def parse(data: bytes, position: int, end: int, got: Obj) -> None:  # noqa: PLR0912 - hot path
+    def parse(data: bytes, position: int, end: int, got: Object) -> None:  # noqa: PLR0912 - hot path
         while position < end:
             key = data[position]
             position += 1

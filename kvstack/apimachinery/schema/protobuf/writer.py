@@ -9,6 +9,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final, cast
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.protobuf.leaves import WRITERS
 from kvstack.apimachinery.schema.protobuf.wire import (
     FIXED64,
@@ -20,7 +21,6 @@ from kvstack.apimachinery.schema.protobuf.wire import (
 )
 from kvstack.apimachinery.schema.types import Field, Shape, Type
 
-Obj = dict[str, Any]
 Value = Any
 """A value of JSON that is not null."""
 Content = Callable[[Value], bytes]
@@ -68,7 +68,7 @@ def _message(type_: Type) -> Content:
 
 
 def _write(rows: list[tuple[str, bytes, bytes, Put | None]]) -> Content:
-    def write(obj: Obj) -> bytes:
+    def write(obj: Object) -> bytes:
         parts: list[bytes] = []
         find = obj.get
         for name, start, absent, put in rows:
@@ -87,7 +87,7 @@ def _write(rows: list[tuple[str, bytes, bytes, Put | None]]) -> Content:
 
 
 def _write_with_embedded(rows: list[tuple[str, bytes, bytes, Put | None]]) -> Content:
-    def write(obj: Obj) -> bytes:
+    def write(obj: Object) -> bytes:
         parts: list[bytes] = []
         for name, start, absent, put in rows:
             value: Value = obj.get(name) if name else obj
@@ -106,7 +106,7 @@ def _embedded(number: int, type_: Type) -> Put:
     content = writer(type_)
     start = tag(number, LENGTH)
 
-    def put(obj: Obj, parts: list[bytes]) -> None:
+    def put(obj: Object, parts: list[bytes]) -> None:
         parts.append(delimited(start, content(obj)))
 
     return put

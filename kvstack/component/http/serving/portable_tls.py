@@ -20,6 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from kvstack.component.certs.cipher_suites import openssl_name
 from kvstack.component.errors import ConfigError
 from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Pem, ServerTls
+from kvstack.component.http.tls import FileState, file_state
 
 _VERSIONS: Final = {"TLS1.2": ssl.TLSVersion.TLSv1_2, "TLS1.3": ssl.TLSVersion.TLSv1_3}
 _VERIFY: Final = {
@@ -29,7 +30,7 @@ _VERIFY: Final = {
     ClientAuth.REQUIRE_AND_VERIFY: ssl.CERT_REQUIRED,
 }
 _DER: Final = 2  # ssl's number of the encoding
-_Stamp: TypeAlias = tuple[tuple[int, int, int, int] | None, ...]
+_Stamp: TypeAlias = tuple[FileState, ...]
 
 
 class Handshake(NamedTuple):
@@ -88,7 +89,7 @@ class ServerContexts:
         )
 
     def _read_stamp(self) -> _Stamp:
-        return tuple(_state_of(path) for path in self._files)
+        return tuple(file_state(path) for path in self._files)
 
     def _load(self) -> _LoadedFiles:
         tls = self._tls
@@ -154,14 +155,6 @@ def _pems(tls: ServerTls) -> Iterator[Pem]:
         yield pair.cert
         yield pair.key
     yield from tls.authorities.values()
-
-
-def _state_of(path: str) -> tuple[int, int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _read(pem: Pem) -> bytes:

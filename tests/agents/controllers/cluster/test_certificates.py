@@ -13,14 +13,14 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS, NODES
 from kvstack.agents.controllers.cluster.certificates.controllers import Approver, Cleaner, Signer
-from kvstack.agents.controllers.cluster.certificates.requests import (
-    CLIENT,
-    KUBELET_CLIENT,
-    KUBELET_SERVING,
-    LEGACY,
-)
 from kvstack.agents.controllers.options import SignerOptions
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Retry, Update
+from kvstack.apimachinery.well_known import (
+    CLIENT_SIGNER,
+    KUBELET_CLIENT_SIGNER,
+    KUBELET_SERVING_SIGNER,
+    LEGACY_SIGNER,
+)
 from tests.agents.support.plans import Answer, drive, view_of
 
 Object = dict[str, Any]
@@ -36,7 +36,7 @@ def request(
     name: str = "system:node:n1",
     organization: str = "system:nodes",
     dns: str = "",
-    signer: str = KUBELET_CLIENT,
+    signer: str = KUBELET_CLIENT_SIGNER,
     usages: tuple[str, ...] = CLIENT_USAGES,
     username: str = "system:node:n1",
     **status: Any,
@@ -150,7 +150,7 @@ def test_who_may_not_waits() -> None:
         {"organization": "others"},
         {"name": "system:admin"},
         {"usages": SERVER_USAGES},
-        {"signer": CLIENT},
+        {"signer": CLIENT_SIGNER},
         {"conditions": APPROVED},
     ],
 )
@@ -170,9 +170,12 @@ def sign(obj: Object, signer: str) -> Object:
 
 def test_a_certificate() -> None:
     obj = request(
-        signer=KUBELET_SERVING, usages=SERVER_USAGES, dns="n1.example.com", conditions=APPROVED
+        signer=KUBELET_SERVING_SIGNER,
+        usages=SERVER_USAGES,
+        dns="n1.example.com",
+        conditions=APPROVED,
     )
-    pem = base64.b64decode(sign(obj, KUBELET_SERVING)["certificate"])
+    pem = base64.b64decode(sign(obj, KUBELET_SERVING_SIGNER)["certificate"])
     found = x509.load_pem_x509_certificate(pem)
     assert found.not_valid_before_utc == NOW - timedelta(minutes=5)
     assert found.not_valid_after_utc == NOW + timedelta(hours=1)
@@ -194,7 +197,7 @@ def test_a_certificate() -> None:
     ],
 )
 def test_what_is_not_signed_fails(given: Object, text: str) -> None:
-    [_, failed] = sign(request(**given, conditions=APPROVED), KUBELET_CLIENT)["conditions"]
+    [_, failed] = sign(request(**given, conditions=APPROVED), KUBELET_CLIENT_SIGNER)["conditions"]
     assert (failed["type"], failed["reason"]) == ("Failed", "SignerValidationFailure")
     assert failed["message"].startswith(text)
 
@@ -231,20 +234,24 @@ DIGITAL_ONLY = ("digital signature",)
     ("signer", "given", "text"),
     [
         (
-            KUBELET_SERVING,
+            KUBELET_SERVING_SIGNER,
             {"organization": "others", "dns": "a.b", "usages": SERVER_USAGES},
             "subject organization is not system:nodes",
         ),
-        (KUBELET_SERVING, {"usages": SERVER_USAGES}, "DNS or IP subjectAltName is required"),
-        (KUBELET_SERVING, {"dns": "a.b"}, "usages did not match"),
+        (KUBELET_SERVING_SIGNER, {"usages": SERVER_USAGES}, "DNS or IP subjectAltName is required"),
+        (KUBELET_SERVING_SIGNER, {"dns": "a.b"}, "usages did not match"),
         (
-            KUBELET_SERVING,
+            KUBELET_SERVING_SIGNER,
             {"dns": "a.b", "name": "n1", "usages": SERVER_USAGES},
             "subject common name does not begin with system:node: ",
         ),
-        (CLIENT, {"usages": SERVER_USAGES}, "invalid usage for client certificate: server auth"),
         (
-            CLIENT,
+            CLIENT_SIGNER,
+            {"usages": SERVER_USAGES},
+            "invalid usage for client certificate: server auth",
+        ),
+        (
+            CLIENT_SIGNER,
             {"usages": DIGITAL_ONLY},
             "missing required usage for client certificate: client auth",
         ),
@@ -255,7 +262,7 @@ def test_what_each_signer_demands(signer: str, given: Object, text: str) -> None
     assert failed["message"].startswith(text)
 
 
-@pytest.mark.parametrize("signer", [CLIENT, LEGACY])
+@pytest.mark.parametrize("signer", [CLIENT_SIGNER, LEGACY_SIGNER])
 def test_other_signers_care_less_for_the_subject(signer: str) -> None:
     obj = request(signer=signer, name="bob", organization="people", conditions=APPROVED)
     assert "certificate" in sign(obj, signer)
@@ -271,13 +278,13 @@ def test_other_signers_care_less_for_the_subject(signer: str) -> None:
     ],
 )
 def test_what_is_not_approved_or_has_ended_is_not_signed(status: Object) -> None:
-    controller = Signer({KUBELET_CLIENT: authority()}, 7200.0)
+    controller = Signer({KUBELET_CLIENT_SIGNER: authority()}, 7200.0)
     view = view_of({CERTIFICATE_SIGNING_REQUESTS: [request(**status)]})
     assert drive(controller.reconcile("r", view, NOW_S)) == ([], None)
 
 
 @pytest.mark.parametrize(
-    ("wanted_s", "most_s", "lasts_s"),
+    ("expected_s", "most_s", "lasts_s"),
     [
         (None, 7200.0, 7200),
         (10000, 7200.0, 7200),
@@ -287,11 +294,11 @@ def test_what_is_not_approved_or_has_ended_is_not_signed(status: Object) -> None
         (200000, 300000.0, 86400),
     ],
 )
-def test_how_long_a_certificate_lasts(wanted_s: int | None, most_s: float, lasts_s: int) -> None:
+def test_how_long_a_certificate_lasts(expected_s: int | None, most_s: float, lasts_s: int) -> None:
     """A long one is dated back, and ends with its authority at the latest."""
     obj = request(conditions=APPROVED)
-    obj["spec"]["expirationSeconds"] = wanted_s
-    controller = Signer({KUBELET_CLIENT: authority()}, most_s)
+    obj["spec"]["expirationSeconds"] = expected_s
+    controller = Signer({KUBELET_CLIENT_SIGNER: authority()}, most_s)
     view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})
     [written], _ = drive(controller.reconcile("r", view, NOW_S))
     assert isinstance(written, Update)
@@ -301,7 +308,7 @@ def test_how_long_a_certificate_lasts(wanted_s: int | None, most_s: float, lasts
 
 
 def test_a_request_whose_certificate_has_ended_goes() -> None:
-    signed = sign(request(conditions=APPROVED), KUBELET_CLIENT)
+    signed = sign(request(conditions=APPROVED), KUBELET_CLIENT_SIGNER)
     recent = {"type": "Approved", "lastUpdateTime": "2023-11-14T23:13:00Z"}
     obj = request(conditions=[recent], certificate=signed["certificate"])
     view = view_of({CERTIFICATE_SIGNING_REQUESTS: [obj]})

@@ -4,13 +4,12 @@ from typing import Any
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, NODES
 from kvstack.agents.controllers.cluster.garbage.graph import (
-    FOREGROUND,
-    ORPHAN,
     AbsentOwners,
     Graph,
     Identity,
 )
 from kvstack.agents.reconcile.plan import Later
+from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
 
 Object = dict[str, Any]
 
@@ -60,7 +59,7 @@ def test_deletion_in_the_foreground() -> None:
     child = thing("child")
     child["metadata"]["ownerReferences"] = [reference("owner", blockOwnerDeletion=True)]
     added(graph, thing("owner"), child, thing("free", "owner"))
-    going = thing("owner", deletionTimestamp="t", finalizers=[FOREGROUND])
+    going = thing("owner", deletionTimestamp="t", finalizers=[FOREGROUND_FINALIZER])
     keys = list(graph.take(CONFIG_MAPS, thing("owner"), going))
     assert keys == ["delete/u-child", "delete/u-free", "delete/u-owner"]
     owner = graph.nodes["u-owner"]
@@ -75,7 +74,7 @@ def test_deletion_that_orphans() -> None:
     """It is told once."""
     graph = Graph()
     added(graph, thing("owner"))
-    going = thing("owner", deletionTimestamp="t", finalizers=[ORPHAN])
+    going = thing("owner", deletionTimestamp="t", finalizers=[ORPHAN_FINALIZER])
     assert list(graph.take(CONFIG_MAPS, thing("owner"), going)) == ["orphan/u-owner"]
     assert list(graph.take(CONFIG_MAPS, going, going)) == []
 

@@ -60,7 +60,7 @@ def node(name: str = "n1", zone: str = "z") -> Object:
     return {"metadata": {"name": name, "labels": labels}, "spec": {}}
 
 
-def given(
+def view_with(
     services: list[Object],
     pods: list[Object] | None = None,
     endpoints: list[Object] | None = None,
@@ -89,7 +89,7 @@ def done(action: Action) -> Answer:
 
 
 def endpoints_of(services: list[Object], pods: list[Object], known: Any = None) -> list[Action]:
-    view = given(services, pods, known)
+    view = view_with(services, pods, known)
     return drive(EndpointsController().reconcile("n/s", view, 0.0), done)[0]
 
 
@@ -97,7 +97,7 @@ def endpoints_of(services: list[Object], pods: list[Object], known: Any = None) 
 
 
 @pytest.mark.parametrize(
-    ("found", "spec", "wanted"),
+    ("found", "spec", "expected"),
     [
         (pod(), {}, {"addresses": ["10.1.0.1"]}),
         (pod(ready="False"), {}, {"notReadyAddresses": ["10.1.0.1"]}),
@@ -133,14 +133,14 @@ def endpoints_of(services: list[Object], pods: list[Object], known: Any = None) 
         ),
     ],
 )
-def test_which_pods_and_addresses(found: Object, spec: Object, wanted: Object | None) -> None:
+def test_which_pods_and_addresses(found: Object, spec: Object, expected: Object | None) -> None:
     [made] = endpoints_of([service(**spec)], [found])
     assert isinstance(made, Create)
     rows = [
         {name: [each["ip"] for each in row[name]] for name in row if name != "ports"}
         for row in made.obj["subsets"]
     ]
-    assert rows == ([] if wanted is None else [wanted])
+    assert rows == ([] if expected is None else [expected])
 
 
 SIDECAR = {
@@ -151,7 +151,7 @@ SIDECAR = {
 
 
 @pytest.mark.parametrize(
-    ("port", "spec", "wanted"),
+    ("port", "spec", "expected"),
     [
         (PORT, {}, {"name": "http", "port": 8080, "protocol": "TCP"}),
         ({"port": 80, "protocol": "TCP"}, {}, {"port": 80, "protocol": "TCP"}),
@@ -170,10 +170,12 @@ SIDECAR = {
         ),
     ],
 )
-def test_ports_of_pods(port: Object, spec: Object, wanted: Object | None) -> None:
+def test_ports_of_pods(port: Object, spec: Object, expected: Object | None) -> None:
     [made] = endpoints_of([service(ports=[port])], [pod(spec=spec)])
     assert isinstance(made, Create)
-    assert [row["ports"] for row in made.obj["subsets"]] == ([] if wanted is None else [[wanted]])
+    assert [row["ports"] for row in made.obj["subsets"]] == (
+        [] if expected is None else [[expected]]
+    )
 
 
 def test_a_headless_service_without_ports_and_names_of_pods() -> None:
@@ -227,7 +229,7 @@ def test_at_the_start_all_are_looked_at_but_those_of_leaders() -> None:
     controller = EndpointsController()
     [key] = controller.initial_keys()
     assert isinstance(key, str)
-    asked, _ = drive(controller.reconcile(key, given([], endpoints=found), 0.0))
+    asked, _ = drive(controller.reconcile(key, view_with([], endpoints=found), 0.0))
     assert asked == [Enqueue(("n/s",))]
 
 
@@ -249,7 +251,7 @@ def test_what_cannot_be_written_is_reported(known: list[Object], reason: str, te
         told.extend([action] if isinstance(action, Record) else [])
         return None if isinstance(action, Record) else refusal(403, "no")
 
-    view = given([service()], [pod()], known)
+    view = view_with([service()], [pod()], known)
     with pytest.raises(ApiError):
         drive(EndpointsController().reconcile("n/s", view, 0.0), answer)
     assert [(each.type, each.reason, each.message) for each in told] == [("Warning", reason, text)]
@@ -279,7 +281,7 @@ def existing(*endpoints: Object, uid: str = "u-s", **meta: Any) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("found", "spec", "wanted"),
+    ("found", "spec", "expected"),
     [
         (pod(), {}, (True, True, False)),
         (pod(ready="False"), {}, (False, False, False)),
@@ -295,18 +297,18 @@ def existing(*endpoints: Object, uid: str = "u-s", **meta: Any) -> Object:
     ],
 )
 def test_conditions_of_endpoints(
-    found: Object, spec: Object, wanted: tuple[bool, bool, bool] | None
+    found: Object, spec: Object, expected: tuple[bool, bool, bool] | None
 ) -> None:
-    [made] = slices_of(given([service(**spec)], [found]))
+    [made] = slices_of(view_with([service(**spec)], [found]))
     assert isinstance(made, Create)
     names = ("ready", "serving", "terminating")
     rows = [tuple(row["conditions"][name] for name in names) for row in made.obj["endpoints"]]
-    assert rows == ([] if wanted is None else [wanted])
+    assert rows == ([] if expected is None else [expected])
 
 
 def test_an_endpoint_and_its_slice() -> None:
     named = pod(spec={"hostname": "h", "subdomain": "s"})
-    [made] = slices_of(given([service({"x": "y"}, clusterIP="None")], [named]))
+    [made] = slices_of(view_with([service({"x": "y"}, clusterIP="None")], [named]))
     assert isinstance(made, Create)
     meta = made.obj["metadata"]
     assert meta["generateName"] == "s-"
@@ -333,18 +335,18 @@ def test_an_endpoint_and_its_slice() -> None:
     ],
 )
 def test_address_types(spec: Object, types: list[str]) -> None:
-    asked = slices_of(given([service(**spec)], [pod(ips=("10.1.0.1", "fd00::1"))]))
+    asked = slices_of(view_with([service(**spec)], [pod(ips=("10.1.0.1", "fd00::1"))]))
     made = [each.obj for each in asked if isinstance(each, Create)]
     assert [each["addressType"] for each in made] == types
     assert all(len(each["endpoints"]) == 1 for each in made)
 
 
 def test_a_service_without_endpoints_has_a_slice_without_any() -> None:
-    [made] = slices_of(given([service()]))
+    [made] = slices_of(view_with([service()]))
     assert isinstance(made, Create)
     assert (made.obj["endpoints"], made.obj["ports"]) == ([], [])
     empty = {**existing(), "ports": []}
-    assert slices_of(given([service()], slices=[empty])) == []
+    assert slices_of(view_with([service()], slices=[empty])) == []
 
 
 def test_a_pod_whose_node_is_not_known_is_left_out_and_reported() -> None:
@@ -354,14 +356,14 @@ def test_a_pod_whose_node_is_not_known_is_left_out_and_reported() -> None:
         told.extend([action] if isinstance(action, Record) else [])
         return done(action)
 
-    view = given([service()], [pod(), pod("q", spec={"nodeName": "lost"})])
+    view = view_with([service()], [pod(), pod("q", spec={"nodeName": "lost"})])
     with pytest.raises(SkippedPodError):
         drive(ServiceSlices(100).reconcile("n/s", view, 0.0), answer)
     text = "skipping Pod q for Service n/s: Node lost Not Found"
     assert [(each.reason, each.message) for each in told] == [
         ("FailedToUpdateEndpointSlices", f"Error updating Endpoint Slices for Service n/s: {text}")
     ]
-    lost = given([service(publishNotReadyAddresses=True)], [pod()], nodes=[])
+    lost = view_with([service(publishNotReadyAddresses=True)], [pod()], nodes=[])
     [made] = slices_of(lost)
     assert isinstance(made, Create)
     assert len(made.obj["endpoints"]) == 1
@@ -369,26 +371,26 @@ def test_a_pod_whose_node_is_not_known_is_left_out_and_reported() -> None:
 
 def test_a_slice_of_an_older_service_of_the_name_goes() -> None:
     theirs = existing(uid="older")
-    asked = slices_of(given([service()], [pod()], slices=[theirs]))
+    asked = slices_of(view_with([service()], [pod()], slices=[theirs]))
     assert [type(each) for each in asked] == [Create, Delete]
 
 
 def test_labels_of_the_service_are_followed() -> None:
-    [made] = slices_of(given([service()], [pod()]))
+    [made] = slices_of(view_with([service()], [pod()]))
     assert isinstance(made, Create)
     known = {**existing(*made.obj["endpoints"])}
-    assert slices_of(given([service()], [pod()], slices=[known])) == []
-    [changed] = slices_of(given([service({"x": "y"})], [pod()], slices=[known]))
+    assert slices_of(view_with([service()], [pod()], slices=[known])) == []
+    [changed] = slices_of(view_with([service({"x": "y"})], [pod()], slices=[known]))
     assert isinstance(changed, Update)
     assert changed.obj["metadata"]["labels"]["x"] == "y"
 
 
 def test_own_writes_are_no_news() -> None:
     controller = ServiceSlices(100)
-    drive(controller.reconcile("n/s", given([service()], [pod()]), 0.0), done)
-    own = drive(controller.reconcile("slice n/s u-made 9", given([]), 0.0))
+    drive(controller.reconcile("n/s", view_with([service()], [pod()]), 0.0), done)
+    own = drive(controller.reconcile("slice n/s u-made 9", view_with([]), 0.0))
     assert own == ([], None)
-    [again], _ = drive(controller.reconcile("slice n/s u-made 10", given([]), 0.0))
+    [again], _ = drive(controller.reconcile("slice n/s u-made 10", view_with([]), 0.0))
     assert again == Enqueue(("n/s",))
 
 
@@ -412,7 +414,7 @@ def endpoints(*ips: str, labels: Object | None = None, **annotations: str) -> Ob
 def mirrored(
     found: Object, limit: int = 1000, slices: list[Object] | None = None, **spec: Any
 ) -> list[Action]:
-    view = given([service(**{"selector": None, **spec})], endpoints=[found], slices=slices)
+    view = view_with([service(**{"selector": None, **spec})], endpoints=[found], slices=slices)
     return drive(Mirroring(limit).reconcile("n/s", view, 0.0), done)[0]
 
 

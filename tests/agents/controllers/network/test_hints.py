@@ -49,7 +49,7 @@ def hinted(zones: str, nodes: list[Object]) -> tuple[str, list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("mode", "wanted"),
+    ("mode", "expected"),
     [
         ("PreferClose", {"forZones": [{"name": "a"}]}),
         ("PreferSameZone", {"forZones": [{"name": "a"}]}),
@@ -57,10 +57,10 @@ def hinted(zones: str, nodes: list[Object]) -> tuple[str, list[str]]:
         ("", None),
     ],
 )
-def test_own_topology(mode: str, wanted: Object | None) -> None:
+def test_own_topology(mode: str, expected: Object | None) -> None:
     changes = Changes(create=[{"metadata": {}, "endpoints": endpoints("a")}])
     assert Hints().apply("n/s", service(mode), "IPv4", changes, [], []) == []
-    assert changes.create[0]["endpoints"][0].get("hints") == wanted
+    assert changes.create[0]["endpoints"][0].get("hints") == expected
 
 
 def test_slices_that_only_lose_hints_are_updated() -> None:

@@ -39,7 +39,7 @@ def node(name: str, address: str, ready: str = "True", **labels: str) -> Object:
 ONE, TWO = node("one", "192.0.2.1"), node("two", "192.0.2.2")
 
 
-def given(services: list[Object], nodes: list[Object]) -> tuple[dict[str, list[str]], list[str]]:
+def balanced(services: list[Object], nodes: list[Object]) -> tuple[dict[str, list[str]], list[str]]:
     """Return the addresses that were written, by Service, and what Events say."""
     view = view_of({SERVICES: services, NODES: nodes})
     asked, _ = drive(NodeBalancers().reconcile("all", view, 0.0))
@@ -65,7 +65,7 @@ def test_a_service_gets_the_addresses_of_ready_nodes() -> None:
         node("five", "127.0.0.1"),
         node("six", "fd00::6"),
     ]
-    written, told = given([service()], nodes)
+    written, told = balanced([service()], nodes)
     assert written == {"web": ["192.0.2.1", "192.0.2.2"]}
     assert told == ["Ensured load balancer"]
 
@@ -82,19 +82,19 @@ def test_a_hostile_node_gives_no_address_and_stops_nothing(address: str) -> None
     own = {**ONE, "spec": {"podCIDRs": ["10.244.0.0/24", "none"]}}
     hostile = node("hostile", address)
     hostile["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    written, _ = given([service()], [own, hostile])
+    written, _ = balanced([service()], [own, hostile])
     assert written == {"web": ["192.0.2.1"]}
     controller = NodeBalancers()
     [_, of_nodes] = controller.watches
     view = view_of({SERVICES: [], NODES: []})
     younger = {**hostile, "spec": {"podCIDRs": ["192.0.2.0/24", "0.0.0.0/0"]}}
     younger["metadata"] = {"name": "a", "creationTimestamp": "2026-01-01T00:00:00Z"}
-    assert given([service()], [younger, own])[0] == {"web": ["192.0.2.1"]}
+    assert balanced([service()], [younger, own])[0] == {"web": ["192.0.2.1"]}
     assert list(of_nodes.keys(None, hostile, view)) == [] or address == "10.244.0.7"
 
 
 def test_what_is_right_is_not_written() -> None:
-    assert given([service(known=("192.0.2.1",))], [ONE]) == ({}, [])
+    assert balanced([service(known=("192.0.2.1",))], [ONE]) == ({}, [])
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_what_is_right_is_not_written() -> None:
     ],
 )
 def test_services_of_others_are_left_to_them(one: Object, is_written: bool) -> None:  # noqa: FBT001
-    assert bool(given([one], [ONE])[0]) is is_written
+    assert bool(balanced([one], [ONE])[0]) is is_written
 
 
 def test_a_service_that_is_balanced_no_more_gives_its_addresses_back() -> None:
-    written, _ = given([service(type="ClusterIP", known=("192.0.2.1",))], [ONE])
+    written, _ = balanced([service(type="ClusterIP", known=("192.0.2.1",))], [ONE])
     assert written == {"web": []}
 
 
@@ -121,14 +121,14 @@ def test_a_port_is_the_oldest_services() -> None:
         service("old", made="2024-01-01T00:00:00Z"),
         service("other", 81, made="2024-01-03T00:00:00Z"),
     ]
-    written, told = given(services, [ONE])
+    written, told = balanced(services, [ONE])
     assert written == {"old": ["192.0.2.1"], "other": ["192.0.2.1"]}
     assert "port 80/TCP is taken by Service ns/old" in told
 
 
 @pytest.mark.parametrize("port", [22, 6443, 10250, 10256])
 def test_ports_of_the_nodes_themselves_are_given_to_nobody(port: int) -> None:
-    written, told = given([service("web", port)], [ONE])
+    written, told = balanced([service("web", port)], [ONE])
     assert written == {}
     assert told == [f"port {port} is the nodes' own"]
 

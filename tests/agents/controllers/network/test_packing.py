@@ -27,12 +27,12 @@ def a_slice(name: str, *numbers: int) -> Object:
 
 
 def pack(slices: list[Object], numbers: list[int], limit: int = 3) -> Changes:
-    wanted = {key_of_endpoint(endpoint(number)): endpoint(number) for number in numbers}
+    desired = {key_of_endpoint(endpoint(number)): endpoint(number) for number in numbers}
     new = {"metadata": {"generateName": "s-"}, "addressType": "IPv4"}
-    return packed(slices, wanted, limit, lambda: dict(new), lambda _each: None)
+    return packed(slices, desired, limit, lambda: dict(new), lambda _each: None)
 
 
-def shown(slices: list[Object]) -> list[tuple[str, list[int]]]:
+def summary(slices: list[Object]) -> list[tuple[str, list[int]]]:
     return [
         (
             each["metadata"].get("name", ""),
@@ -50,7 +50,7 @@ def test_nothing_changes() -> None:
 def test_new_ones_go_where_something_changes_anyway() -> None:
     """Not into the slice that has more room."""
     changes = pack([a_slice("a", 1, 2), a_slice("b", 3)], [1, 3, 4])
-    assert shown(changes.update) == [("a", [1, 4])]
+    assert summary(changes.update) == [("a", [1, 4])]
 
 
 def test_slices_that_nothing_changes_in_are_not_filled_up() -> None:
@@ -72,25 +72,25 @@ def test_slices_in_which_something_changes_are_filled_up() -> None:
 
 def test_what_fills_slices_gets_new_ones() -> None:
     changes = pack([a_slice("a", 1)], [1, 2, 3, 4, 5])
-    assert shown(changes.create) == [("", [2, 3, 4])]
-    assert shown(changes.update) == [("a", [1, 5])]
+    assert summary(changes.create) == [("", [2, 3, 4])]
+    assert summary(changes.update) == [("a", [1, 5])]
 
 
 def test_the_rest_goes_where_it_fits_best() -> None:
     changes = pack([a_slice("a", 1), a_slice("b", 2, 3)], [1, 2, 3, 4])
-    assert shown(changes.update) == [("b", [2, 3, 4])]
+    assert summary(changes.update) == [("b", [2, 3, 4])]
 
 
 def test_empty_slices_go() -> None:
     changes = pack([a_slice("a", 1)], [])
-    assert shown(changes.delete) == [("a", [1])]
+    assert summary(changes.delete) == [("a", [1])]
 
 
 def test_deletions_become_updates() -> None:
     changes = Changes(create=[a_slice("", 2)], delete=[a_slice("old", 1)])
     changes.recycle(lambda _old: True)
     assert (changes.create, changes.delete) == ([], [])
-    assert shown(changes.update) == [("old", [2])]
+    assert summary(changes.update) == [("old", [2])]
 
 
 def test_foreign_slices_are_not_recycled() -> None:
@@ -103,7 +103,7 @@ def test_foreign_slices_are_not_recycled() -> None:
     st.lists(st.sets(st.integers(1, 30), min_size=1, max_size=5), max_size=5),
     st.sets(st.integers(1, 40)),
 )
-def test_all_are_there_once(before: list[set[int]], wanted: set[int]) -> None:
+def test_all_are_there_once(before: list[set[int]], desired: set[int]) -> None:
     """No endpoint is lost or doubled, and no slice is too full."""
     seen: set[int] = set()
     slices = []
@@ -112,8 +112,8 @@ def test_all_are_there_once(before: list[set[int]], wanted: set[int]) -> None:
         seen |= members
         if own:
             slices.append(a_slice(f"s{number}", *own))
-    changes = pack(slices, sorted(wanted), limit=5)
+    changes = pack(slices, sorted(desired), limit=5)
     after = [*changes.create, *changes.update, *changes.unchanged(slices)]
-    found = [number for _, members in shown(after) for number in members]
-    assert sorted(found) == sorted(wanted)
+    found = [number for _, members in summary(after) for number in members]
+    assert sorted(found) == sorted(desired)
     assert all(len(each["endpoints"]) <= 5 for each in after)

@@ -363,7 +363,7 @@ def test_a_claim_of_somebody_else_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("phase", "capacity", "uid", "is_told"),
+    ("phase", "capacity", "uid", "is_reported"),
     [
         ("Bound", "1Gi", "u-c", True),
         ("Bound", "2Gi", "u-c", False),
@@ -371,7 +371,7 @@ def test_a_claim_of_somebody_else_is_reported() -> None:
         ("Bound", "1Gi", "other", False),
     ],
 )
-def test_a_claim_that_is_to_grow(phase: str, capacity: str, uid: str, *, is_told: bool) -> None:
+def test_a_claim_that_is_to_grow(phase: str, capacity: str, uid: str, *, is_reported: bool) -> None:
     given = claim(phase, volumeName="v")
     given["status"]["capacity"] = {"storage": capacity}
     view = view_of(
@@ -382,7 +382,9 @@ def test_a_claim_that_is_to_grow(phase: str, capacity: str, uid: str, *, is_told
     )
     asked, _ = drive(Expander().reconcile("n/c", view, 0.0))
     text = "waiting for an external controller to expand this PVC"
-    assert recorded_events(asked) == ([("Normal", "ExternalExpanding", text)] if is_told else [])
+    assert recorded_events(asked) == (
+        [("Normal", "ExternalExpanding", text)] if is_reported else []
+    )
 
 
 # Protection.

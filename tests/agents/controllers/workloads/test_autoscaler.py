@@ -298,13 +298,13 @@ def test_without_metrics_a_target_stays() -> None:
 def test_kinds_are_asked_for_now_and_then() -> None:
     kinds = ServedKinds()
 
-    def asked(now_s: float, kind: str = "Deployment") -> int:
+    def calls_of(now_s: float, kind: str = "Deployment") -> int:
         done, _ = drive(kinds.resource_of("apps/v1", kind, now_s), lambda _x: {"found": FOUND})
         return len(done)
 
-    assert [asked(0.0), asked(29.0), asked(31.0)] == [1, 0, 1]
+    assert [calls_of(0.0), calls_of(29.0), calls_of(31.0)] == [1, 0, 1]
     with pytest.raises(UnknownKindError):
-        asked(0.0, "Other")
+        calls_of(0.0, "Other")
 
 
 def _replicas(count: int, selector: str = "app=web") -> Object:

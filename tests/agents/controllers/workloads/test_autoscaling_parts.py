@@ -152,7 +152,7 @@ def _rules(direction: str, choice: str = "Max", *policies: tuple[str, int, int])
 
 
 @pytest.mark.parametrize(
-    ("direction", "choice", "wanted", "allowed"),
+    ("direction", "choice", "expected", "allowed"),
     [
         ("scaleUp", "Max", 50, 20),
         ("scaleUp", "Min", 50, 14),
@@ -162,10 +162,10 @@ def _rules(direction: str, choice: str = "Max", *policies: tuple[str, int, int])
         ("scaleDown", "Disabled", 1, 10),
     ],
 )
-def test_rules_of_speed(direction: str, choice: str, wanted: int, allowed: int) -> None:
+def test_rules_of_speed(direction: str, choice: str, expected: int, allowed: int) -> None:
     percent = 100 if direction == "scaleUp" else 50
     behavior = _rules(direction, choice, ("Pods", 4, 60), ("Percent", percent, 60))
-    found = Memory(300.0).limited("k", wanted, Bounds(10, 1, 100), behavior, 0.0)
+    found = Memory(300.0).limited("k", expected, Bounds(10, 1, 100), behavior, 0.0)
     assert found.replicas == allowed
     assert found.is_limited
 

@@ -37,7 +37,7 @@ def _expression(key: str, operator: str, *values: str) -> Object:
 
 
 @pytest.mark.parametrize(
-    ("spec", "node", "wanted"),
+    ("spec", "node", "expected"),
     [
         ({}, _node(), (True, True)),
         ({"nodeName": "n2"}, _node(), (False, False)),
@@ -67,8 +67,8 @@ def _expression(key: str, operator: str, *values: str) -> Object:
         ({"tolerations": [{"operator": "Exists"}]}, _node("n1", ("k", "NoExecute")), (True, True)),
     ],
 )
-def test_where_pods_belong(spec: Object, node: Object, wanted: tuple[bool, bool]) -> None:
-    assert Placement({"spec": spec}).on(node) == wanted
+def test_where_pods_belong(spec: Object, node: Object, expected: tuple[bool, bool]) -> None:
+    assert Placement({"spec": spec}).on(node) == expected
 
 
 def test_tolerations_are_added_once() -> None:

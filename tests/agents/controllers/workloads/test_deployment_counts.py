@@ -48,7 +48,7 @@ def _annotations(revision: str, history: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("replicas", "surge", "unavailable", "wanted"),
+    ("replicas", "surge", "unavailable", "expected"),
     [
         (10, "25%", "25%", (10, 3, 2)),
         (10, 1, 0, (10, 1, 0)),
@@ -59,9 +59,9 @@ def _annotations(revision: str, history: str = "") -> dict[str, Any]:
     ],
 )
 def test_bounds(
-    replicas: int, surge: int | str, unavailable: int | str, wanted: tuple[int, int, int]
+    replicas: int, surge: int | str, unavailable: int | str, expected: tuple[int, int, int]
 ) -> None:
-    assert counts.bounds(_deployment(replicas, surge, unavailable)) == wanted
+    assert counts.bounds(_deployment(replicas, surge, unavailable)) == expected
 
 
 def test_recreate_has_no_room() -> None:

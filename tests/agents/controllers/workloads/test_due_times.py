@@ -16,7 +16,7 @@ def _s(text: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("schedule", "after", "wanted", "zone"),
+    ("schedule", "after", "expected", "zone"),
     [
         ("* * * * *", "2026-11-22T10:00:00+00:00", "2026-11-22T10:01:00+00:00", "UTC"),
         ("* * * * *", "2026-11-22T10:00:30+00:00", "2026-11-22T10:01:00+00:00", "UTC"),
@@ -35,8 +35,8 @@ def _s(text: str) -> float:
         ("30 2 * * *", "2026-10-25T00:30:00+00:00", "2026-10-25T01:30:00+00:00", "Europe/Paris"),
     ],
 )
-def test_the_next_time(schedule: str, after: str, wanted: str, zone: str) -> None:
-    assert next_s(parse(schedule), _s(after), ZoneInfo(zone)) == _s(wanted)
+def test_the_next_time(schedule: str, after: str, expected: str, zone: str) -> None:
+    assert next_s(parse(schedule), _s(after), ZoneInfo(zone)) == _s(expected)
 
 
 def test_what_never_comes_is_given_up() -> None:

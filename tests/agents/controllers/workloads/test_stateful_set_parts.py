@@ -97,7 +97,7 @@ def test_a_reference_becomes_the_controller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "wanted"),
+    ("name", "expected"),
     [
         ("web-0", ("web", 0)),
         ("my-web-12", ("my-web", 12)),
@@ -106,8 +106,8 @@ def test_a_reference_becomes_the_controller() -> None:
         ("web-99999999999", ("web", -1)),
     ],
 )
-def test_ordinals_of_names(name: str, wanted: tuple[str, int]) -> None:
-    assert pods.parent_and_ordinal({"metadata": {"name": name}}) == wanted
+def test_ordinals_of_names(name: str, expected: tuple[str, int]) -> None:
+    assert pods.parent_and_ordinal({"metadata": {"name": name}}) == expected
 
 
 def test_a_pod_has_its_ordinal_everywhere() -> None:

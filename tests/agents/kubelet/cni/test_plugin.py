@@ -101,7 +101,7 @@ def run(directory: Path, story: Callable[[Engine], None]) -> None:
     asyncio.run(in_own_thread(inside))
 
 
-def shown(*arguments: str) -> str:
+def output(*arguments: str) -> str:
     return subprocess.check_output(arguments, text=True)
 
 
@@ -114,21 +114,21 @@ def test_containers_come_and_go(tmp_path: Path) -> None:
             mapped = [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]
             other = engine.add("c2", two, runtimeConfig={"portMappings": mapped})
             assert other == "10.244.3.3"
-            assert shown("ip", "-o", "link").count(": kvpod") == 2
-            assert "dnat to 10.244.3.3:80" in shown("nft", "list", "ruleset")
+            assert output("ip", "-o", "link").count(": kvpod") == 2
+            assert "dnat to 10.244.3.3:80" in output("nft", "list", "ruleset")
             with listening(two, other), inside_of(one):  # a pod reaches another
                 socket.create_connection((other, 80), 10).close()
             engine.ask("CHECK", "c1", one)
             with pytest.raises(CniError, match="connected already"):
                 engine.add("c1", one)
             engine.ask("DEL", "c2", two)
-            assert "dnat to" not in shown("nft", "list", "ruleset")
+            assert "dnat to" not in output("nft", "list", "ruleset")
             with pytest.raises(CniError, match="is not connected") as raised:
                 engine.ask("CHECK", "c2", two)
             assert raised.value.code == 3
         engine.ask("DEL", "c1")  # its namespace is gone
         engine.ask("DEL", "c1")
-        assert ": kvpod" not in shown("ip", "-o", "link")
+        assert ": kvpod" not in output("ip", "-o", "link")
 
     run(tmp_path, story)
 
@@ -159,7 +159,7 @@ def test_a_range_that_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
             engine.add("c1", one, subnet="10.244.3.0/30")
             with pod() as two, pytest.raises(CniError, match=r"all 2 addresses .* are taken"):
                 engine.add("c2", two, subnet="10.244.3.0/30")
-            assert shown("ip", "-o", "link").count(": kvpod") == 1
+            assert output("ip", "-o", "link").count(": kvpod") == 1
             assert len(list(tmp_path.glob("cni/kvstack/*.json"))) == 1
 
     run(tmp_path, story)

@@ -59,11 +59,11 @@ class Scene:
         """Return the event that tells something."""
         store = self.cluster.informers.of(EVENTS).store
 
-        def found() -> Object | None:
+        def newest() -> Object | None:
             events = [each for each in store if each["reason"] == reason]
             return next((each for each in events if text in each["message"]), None)
 
-        event: Object = await eventually(found)
+        event: Object = await eventually(newest)
         return event
 
     def mounts(self) -> list[str]:

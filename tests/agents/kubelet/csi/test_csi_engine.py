@@ -1,6 +1,5 @@
 """Volumes of a CSI driver in containers of containerd: what an engine is given of them."""
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,12 @@ import pytest
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
-from kvstack.component.errors import ConfigError
 from tests.agents.kubelet.csi.csi_cluster import Scene, pod, tell
 from tests.agents.kubelet.csi.test_csi_pods import NO_ATTACH, loop_device, with_device
 from tests.agents.kubelet.runtime.conformance import runtimes
 from tests.agents.kubelet.test_kubelet import Node, log_of, reach
 from tests.agents.support.cluster import TestCluster, eventually
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -31,12 +30,7 @@ async def use_engine(cluster: TestCluster, node: Node) -> None:
     engine = CriRuntime(
         options, SystemClock(), cluster.log, lambda uid: node.kubelet.container_ended(uid)
     )
-    for _ in range(600):
-        try:
-            await engine.open()
-            break
-        except ConfigError:
-            await asyncio.sleep(0.1)
+    await answered(lambda: runtimes.is_open(engine))
     node.runtime = engine  # type: ignore[assignment]
 
 
@@ -66,7 +60,7 @@ def test_containers_of_an_engine_have_volumes(engine: Path) -> None:
         await admin.create(PODS, "default", of_engine(with_device("two", "disk")))
         two = await reach(scene.cluster, "two", "Succeeded")
         assert log_of(scene.node, two) == "from the disk\nblock special file\n0\n"
-        await eventually(lambda: len(scene.driver.asked("NodeUnstageVolume")) == 2)
+        await eventually(lambda: len(scene.driver.requests("NodeUnstageVolume")) == 2)
 
     with loop_device(engine) as device:
         tell(

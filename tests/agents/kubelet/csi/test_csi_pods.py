@@ -62,11 +62,11 @@ def test_a_claim_is_attached_staged_published_and_given_back(short_directory: Pa
         ]
 
         # What the driver was told.
-        [stage] = scene.driver.asked("NodeStageVolume")
+        [stage] = scene.driver.requests("NodeStageVolume")
         assert dict(stage.publish_context) == {"attached-to": "shelf-node"}
         assert stage.volume_capability.access_mode.mode == 7  # single node, many writers
         assert stage.volume_capability.WhichOneof("access_type") == "mount"
-        [publish] = scene.driver.asked("NodePublishVolume")
+        [publish] = scene.driver.requests("NodePublishVolume")
         assert publish.staging_target_path == stage.staging_target_path
         uid = one["metadata"]["uid"]
         target = f"{scene.root}/pods/{uid}/volumes/kubernetes.io~csi/{handle}/mount"
@@ -79,8 +79,10 @@ def test_a_claim_is_attached_staged_published_and_given_back(short_directory: Pa
         assert data["attachmentID"] == next(iter(await attachments(scene)))
 
         await scene.gone("one")
-        assert [each.target_path for each in scene.driver.asked("NodeUnpublishVolume")] == [target]
-        await eventually(lambda: scene.driver.asked("NodeUnstageVolume"))
+        assert [each.target_path for each in scene.driver.requests("NodeUnpublishVolume")] == [
+            target
+        ]
+        await eventually(lambda: scene.driver.requests("NodeUnstageVolume"))
         store = scene.cluster.informers.of(VOLUME_ATTACHMENTS).store
         await eventually(lambda: not list(store))
         assert not Path(target).parent.exists()
@@ -109,9 +111,9 @@ def test_a_kubelet_that_starts_anew_finds_what_pods_have(short_directory: Path) 
         # The second is deleted while there is no kubelet, and its object goes at once.
         await admin.delete(PODS, "default", "two", grace_s=0)
         await scene.start_kubelet()
-        await eventually(lambda: scene.driver.asked("NodeUnpublishVolume"))
-        assert two["metadata"]["uid"] in scene.driver.asked("NodeUnpublishVolume")[0].target_path
-        await eventually(lambda: len(scene.driver.asked("NodeUnstageVolume")) == 1)
+        await eventually(lambda: scene.driver.requests("NodeUnpublishVolume"))
+        assert two["metadata"]["uid"] in scene.driver.requests("NodeUnpublishVolume")[0].target_path
+        await eventually(lambda: len(scene.driver.requests("NodeUnstageVolume")) == 1)
         # The first runs on with its volume, and gives it back when it goes.
         [container] = scene.node.runtime.of_pod(one["metadata"]["uid"])
         assert container.is_running
@@ -119,7 +121,7 @@ def test_a_kubelet_that_starts_anew_finds_what_pods_have(short_directory: Path) 
         await eventually(lambda: len(in_use(nodes.get("node-a"))) == 1)
         await eventually(lambda: len(scene.mounts()) == 2)
         await scene.gone("one")
-        assert len(scene.driver.asked("NodeUnpublishVolume")) == 2
+        assert len(scene.driver.requests("NodeUnpublishVolume")) == 2
 
     tell(short_directory, story)
 
@@ -158,7 +160,7 @@ def test_a_pod_that_succeeded_gives_its_volumes_back(short_directory: Path) -> N
         script = "echo done > /v/data/text"
         await scene.cluster.admin.create(PODS, "default", pod("one", script, "data"))
         await reach(scene.cluster, "one", "Succeeded")
-        await eventually(lambda: scene.driver.asked("NodeUnstageVolume"))
+        await eventually(lambda: scene.driver.requests("NodeUnstageVolume"))
         await eventually(lambda: not scene.mounts())
         [directory] = scene.driver.data.iterdir()
         assert (directory / "text").read_text() == "done\n"
@@ -174,7 +176,7 @@ def test_drivers_that_hang_hold_up_no_other_pods(short_directory: Path) -> None:
         for name in names:
             await scene.claim(name)
             await admin.create(PODS, "default", pod(name, LIVES, name))
-        asked = scene.driver.asked
+        asked = scene.driver.requests
         # Some may have been given up by then, and tried again.
         await eventually(
             lambda: len({each.volume_id for each in asked("NodePublishVolume")}) == len(names)
@@ -232,7 +234,7 @@ def test_a_driver_that_gives_files_to_groups_itself(short_directory: Path) -> No
         one = await reach(scene.cluster, "one", "Succeeded")
         assert log_of(scene.node, one) == "0\n"
         for method in ("NodeStageVolume", "NodePublishVolume"):
-            [request] = scene.driver.asked(method)
+            [request] = scene.driver.requests(method)
             assert request.volume_capability.mount.volume_mount_group == "4242"
 
     tell(short_directory, story, driver_spec={**NO_ATTACH, "fsGroupPolicy": "File"})
@@ -253,7 +255,10 @@ def test_volumes_that_are_only_to_be_read_and_parts_of_them(short_directory: Pat
         await admin.create(PODS, "default", obj)
         two = await reach(scene.cluster, "two", "Succeeded")
         assert log_of(scene.node, two) == "x\nrefused\n"
-        assert [each.readonly for each in scene.driver.asked("NodePublishVolume")] == [False, True]
+        assert [each.readonly for each in scene.driver.requests("NodePublishVolume")] == [
+            False,
+            True,
+        ]
 
     tell(short_directory, story, driver_spec=NO_ATTACH)
 
@@ -277,7 +282,7 @@ def test_a_volume_grows_while_a_pod_has_it(short_directory: Path) -> None:
         await eventually(lambda: status()["capacity"]["storage"] == "3Mi")
         assert not status().get("allocatedResourceStatuses")
         assert "FileSystemResizePending" not in types_of(status())
-        [request] = scene.driver.asked("NodeExpandVolume")
+        [request] = scene.driver.requests("NodeExpandVolume")
         assert request.capacity_range.required_bytes == 3 << 20
         assert request.volume_path.endswith("/mount")
         assert request.staging_target_path.endswith("/globalmount")
@@ -392,13 +397,13 @@ def test_a_block_device_of_a_driver(short_directory: Path) -> None:
         await admin.create(PODS, "default", with_device("one", "disk"))
         one = await reach(scene.cluster, "one", "Succeeded")
         assert log_of(scene.node, one) == "from the disk\nblock special file\n0\n"
-        [stage] = scene.driver.asked("NodeStageVolume")
+        [stage] = scene.driver.requests("NodeStageVolume")
         assert stage.volume_capability.WhichOneof("access_type") == "block"
         assert "/volumeDevices/staging/" in stage.staging_target_path
-        [publish] = scene.driver.asked("NodePublishVolume")
+        [publish] = scene.driver.requests("NodePublishVolume")
         uid = one["metadata"]["uid"]
         assert publish.target_path.endswith(f"/publish/{stage.volume_id}/{uid}")
-        await eventually(lambda: scene.driver.asked("NodeUnstageVolume"))
+        await eventually(lambda: scene.driver.requests("NodeUnstageVolume"))
         left = scene.root / "plugins/kubernetes.io/csi/volumeDevices" / stage.volume_id
         await eventually(lambda: not left.exists())
 

@@ -27,6 +27,7 @@ from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.csi.driver import Driver, registered, registrar, running, serving
+from tests.support.waiting import answered
 
 Object = dict[str, Any]
 NAME = "d.io"
@@ -76,22 +77,25 @@ class Scene:
         """Return what the CSINode says of a driver, once it says something."""
         store = self.cluster.informers.of(CSI_NODES).store
 
-        def found() -> Object | None:
+        def driver_entry() -> Object | None:
             drivers = (store.get("node-a") or {"spec": {}})["spec"].get("drivers") or ()
             return next((each for each in drivers if each["name"] == name), None)
 
-        entry: Object = await eventually(found)
+        entry: Object = await eventually(driver_entry)
         return entry
 
     async def have(
         self, volume: csi_volume.Volume, pod: Object = POD, group: Group = NO_GROUP
     ) -> str:
         """Return where a pod has a volume, however often it is to be asked for."""
-        while True:
+
+        async def path() -> str:
             try:
                 return await self.csi.volumes.have(pod, "v", volume, group)
             except PendingError:
-                await asyncio.sleep(0.02)
+                return ""
+
+        return await answered(path)
 
     async def release(self, uid: str = "u-1") -> None:
         await eventually(lambda: self.csi.volumes.release(uid))
@@ -143,7 +147,7 @@ def test_a_volume_that_is_attached_staged_and_published(short_directory: Path) -
                 await scene.csi.volumes.have(POD, "v", pv, NO_GROUP)
             await eventually(scene.csi.volumes.in_use)
             assert scene.csi.volumes.in_use() == [pv.unique_name]
-            assert not driver.asked("NodeStageVolume")
+            assert not driver.requests("NodeStageVolume")
 
             await admin.create(
                 VOLUME_ATTACHMENTS,
@@ -172,7 +176,7 @@ def test_a_volume_that_is_attached_staged_and_published(short_directory: Path) -
             ]
             await scene.release()
             await eventually(lambda: not scene.csi.volumes.in_use())
-            assert driver.asked("NodeUnstageVolume")
+            assert driver.requests("NodeUnstageVolume")
 
     tell(short_directory, story, driver_spec=None)  # without an object, drivers attach
 
@@ -188,12 +192,12 @@ def test_two_pods_of_a_node_share_what_is_staged(short_directory: Path) -> None:
         other = {**POD, "metadata": {**POD["metadata"], "uid": "u-2"}}
         async with one_driver(scene) as driver:
             await asyncio.gather(scene.have(volume()), scene.have(volume(), other))
-            assert len(driver.asked("NodeStageVolume")) == 1
-            assert len(driver.asked("NodePublishVolume")) == 2
+            assert len(driver.requests("NodeStageVolume")) == 1
+            assert len(driver.requests("NodePublishVolume")) == 2
             await scene.release("u-1")
-            assert not driver.asked("NodeUnstageVolume")
+            assert not driver.requests("NodeUnstageVolume")
             await scene.release("u-2")
-            await eventually(lambda: driver.asked("NodeUnstageVolume"))
+            await eventually(lambda: driver.requests("NodeUnstageVolume"))
             await eventually(lambda: not list((scene.root / "plugins").rglob("vol_data.json")))
             await eventually(lambda: not list((scene.root / "pods").rglob("vol_data.json")))
 
@@ -206,7 +210,7 @@ def test_a_volume_for_one_pod_alone(short_directory: Path) -> None:
         single = volume(access_modes=("ReadWriteOncePod",))
         async with one_driver(scene) as driver:
             await scene.have(single)
-            assert driver.asked("NodePublishVolume")[0].volume_capability.access_mode.mode == 6
+            assert driver.requests("NodePublishVolume")[0].volume_capability.access_mode.mode == 6
             with pytest.raises(StepError, match="already in use by another pod"):
                 await scene.have(single, other)
             await scene.release("u-1")
@@ -238,7 +242,7 @@ def test_what_a_driver_refuses_is_reported_and_tried_again(
             driver.refuses.clear()
             await scene.have(volume())
             await scene.release()
-            assert len(driver.asked("NodeUnpublishVolume")) == 1
+            assert len(driver.requests("NodeUnpublishVolume")) == 1
 
     tell(short_directory, story)
 
@@ -253,8 +257,8 @@ def test_what_may_have_been_done_is_undone(short_directory: Path, method: str, h
                 await scene.have(volume())
             getattr(driver, how).clear()
             await scene.release()
-            await eventually(lambda: driver.asked("NodeUnstageVolume"))
-            unpublished = len(driver.asked("NodeUnpublishVolume"))
+            await eventually(lambda: driver.requests("NodeUnstageVolume"))
+            unpublished = len(driver.requests("NodeUnpublishVolume"))
             assert unpublished == (method == "NodePublishVolume")
             await eventually(lambda: not list(scene.root.rglob("vol_data.json")))
 
@@ -280,8 +284,8 @@ def test_a_driver_that_hangs_holds_up_no_other(short_directory: Path) -> None:
             [use] = scene.csi.volumes.of_pod("u-1")
             await eventually(lambda: use.fill)
             await scene.release("u-1")
-            assert good.asked("NodeUnpublishVolume")
-            assert not bad.asked("NodePublishVolume")
+            assert good.requests("NodeUnpublishVolume")
+            assert not bad.requests("NodePublishVolume")
 
     tell(short_directory, story, call_s=60.0)
 
@@ -305,12 +309,12 @@ def test_a_node_that_starts_anew_goes_on(short_directory: Path) -> None:
             # One is wanted still, and is published once more; the other's pod is gone.
             await scene.have(kept)
             await scene.release("u-2")
-            assert len(driver.asked("NodePublishVolume")) == 3
-            unpublished = [each.volume_id for each in driver.asked("NodeUnpublishVolume")]
+            assert len(driver.requests("NodePublishVolume")) == 3
+            unpublished = [each.volume_id for each in driver.requests("NodeUnpublishVolume")]
             assert unpublished == ["handle-gone"]
             await eventually(lambda: scene.csi.volumes.in_use() == [])
             await scene.release("u-1")
-            await eventually(lambda: len(driver.asked("NodeUnstageVolume")) == 2)
+            await eventually(lambda: len(driver.requests("NodeUnstageVolume")) == 2)
 
     tell(short_directory, story)
 
@@ -323,7 +327,7 @@ def test_what_is_staged_for_nobody_is_unstaged_at_start(short_directory: Path) -
                 await scene.have(volume())
             await scene.restart()
             assert not scene.csi.volumes.uids()
-            await eventually(lambda: driver.asked("NodeUnstageVolume"))
+            await eventually(lambda: driver.requests("NodeUnstageVolume"))
             await eventually(lambda: not scene.csi.volumes.in_use())
 
     tell(short_directory, story)
@@ -345,8 +349,8 @@ def test_a_driver_that_is_gone_is_waited_for(short_directory: Path) -> None:
         await eventually(lambda: scene.cluster.log.of("warning"))
         async with one_driver(scene) as back:
             await scene.release()
-            assert back.asked("NodeUnpublishVolume")
-            await eventually(lambda: back.asked("NodeUnstageVolume"))
+            assert back.requests("NodeUnpublishVolume")
+            await eventually(lambda: back.requests("NodeUnstageVolume"))
 
     tell(short_directory, story)
 
@@ -372,7 +376,7 @@ def test_an_inline_volume(short_directory: Path) -> None:
             await scene.cluster.admin.create(SECRETS, "default", secret)
             path = await scene.have(of_pod)
             assert path.endswith("/volumes/kubernetes.io~csi/cache/mount")
-            [publish] = driver.asked("NodePublishVolume")
+            [publish] = driver.requests("NodePublishVolume")
             assert publish.volume_id.startswith("csi-")
             assert publish.readonly
             assert dict(publish.secrets) == {"key": "value"}
@@ -385,14 +389,14 @@ def test_an_inline_volume(short_directory: Path) -> None:
                 "csi.storage.k8s.io/pod.uid": "u-1",
                 "csi.storage.k8s.io/serviceAccount.name": "default",
             }
-            assert not driver.asked("NodeStageVolume")
+            assert not driver.requests("NodeStageVolume")
             scene.csi.keep()
-            await eventually(lambda: len(driver.asked("NodePublishVolume")) == 2)
+            await eventually(lambda: len(driver.requests("NodePublishVolume")) == 2)
             # What fails then is told, and the pod keeps what it has.
             driver.refuses["NodePublishVolume"] = (grpc.StatusCode.INTERNAL, "no")
             await eventually(lambda: scene.csi.volumes.of_pod("u-1")[0].task is None)
             scene.csi.keep()
-            await eventually(lambda: len(driver.asked("NodePublishVolume")) == 3)
+            await eventually(lambda: len(driver.requests("NodePublishVolume")) == 3)
             assert await scene.have(of_pod) == path
             assert await asyncio.to_thread(Path(path).is_dir)
             await scene.release()
@@ -418,8 +422,8 @@ def test_secrets_for_each_step(short_directory: Path) -> None:
             await scene.cluster.admin.create(SECRETS, "default", body)
         async with one_driver(scene) as driver:
             await scene.have(volume(**names, attributes={"x": "y"}, mount_options=("noatime",)))
-            [stage] = driver.asked("NodeStageVolume")
-            [publish] = driver.asked("NodePublishVolume")
+            [stage] = driver.requests("NodeStageVolume")
+            [publish] = driver.requests("NodePublishVolume")
             assert dict(stage.secrets) == {"for": "stage"}
             assert dict(publish.secrets) == {"for": "publish"}
             assert dict(stage.volume_context) == {"x": "y"}
@@ -441,16 +445,16 @@ def test_a_driver_registers_and_tells_of_its_node(short_directory: Path) -> None
             async with registrar(scene.root, NAME, socket) as beside:
                 entry = await scene.registered()
                 assert entry["allocatable"] == {"count": 7}
-                await eventually(lambda: beside.told)
-                assert [each.plugin_registered for each in beside.told] == [True]
+                await eventually(lambda: beside.statuses)
+                assert [each.plugin_registered for each in beside.statuses] == [True]
             store = scene.cluster.informers.of(CSI_NODES).store
             await eventually(lambda: not drivers(store))
-            async with asyncio.timeout(60):  # the node is written after its CSINode
-                while True:
-                    node = await scene.cluster.admin.get(NODES, "", "node-a")
-                    if not node["metadata"].get("annotations"):
-                        break
-                    await asyncio.sleep(0.05)
+
+            async def node_without() -> Object | None:  # it is written after its CSINode
+                node = await scene.cluster.admin.get(NODES, "", "node-a")
+                return None if node["metadata"].get("annotations") else node
+
+            node = await answered(node_without)
             assert node["metadata"]["labels"]["topology.d.example.com/shelf"] == "a"
 
             # The same socket, with another node id and another topology than before.
@@ -471,7 +475,7 @@ def test_a_socket_that_is_replaced(short_directory: Path) -> None:
             beside = await second.enter_async_context(
                 registrar(scene.root, NAME, endpoint, file=file.name)
             )
-            await eventually(lambda: beside.told)
+            await eventually(lambda: beside.statuses)
             assert (await scene.registered())["nodeID"] == "moved"
             # Another driver at the same socket takes the place of the first.
             await asyncio.to_thread(file.unlink)
@@ -504,9 +508,9 @@ def test_registrations_that_are_refused(
         async with one_driver(scene):
             endpoint = scene.root / "plugins" / NAME / "csi.sock"
             async with registrar(scene.root, name, endpoint, file="s", **fields) as beside:
-                await eventually(lambda: beside.told)
-                assert not beside.told[0].plugin_registered
-                assert text in beside.told[0].error
+                await eventually(lambda: beside.statuses)
+                assert not beside.statuses[0].plugin_registered
+                assert text in beside.statuses[0].error
             csi_node = await scene.cluster.admin.get(CSI_NODES, "", "node-a")
             assert [each["name"] for each in csi_node["spec"]["drivers"]] == [NAME]
 
@@ -549,8 +553,8 @@ def test_a_topology_that_the_node_contradicts(short_directory: Path) -> None:
         driver = Driver(NAME, scene.root / "data", mounts=False)
         socket = scene.root / "plugins" / NAME / "csi.sock"
         async with running(driver, socket), registrar(scene.root, NAME, socket) as beside:
-            await eventually(lambda: beside.told)
-            assert "detected topology value collision" in beside.told[0].error
+            await eventually(lambda: beside.statuses)
+            assert "detected topology value collision" in beside.statuses[0].error
 
     tell(short_directory, story)
 
@@ -625,7 +629,7 @@ def test_tokens_of_the_pod_for_the_driver(short_directory: Path) -> None:
         uid = pod["metadata"]["uid"]
         async with one_driver(scene) as driver:
             await scene.have(volume(), pod)
-            [publish] = driver.asked("NodePublishVolume")
+            [publish] = driver.requests("NodePublishVolume")
             key = "csi.storage.k8s.io/serviceAccount.tokens"
             assert key not in publish.volume_context
             [(audience, token)] = orjson.loads(publish.secrets[key]).items()

@@ -11,7 +11,7 @@ from kvstack.agents.client.built_in import LEASES, NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.kubelet.hollow.nodes import named
 from kvstack.agents.kubelet.node.leases import Leases
-from tests.agents.support.cluster import TestCluster, eventually, held
+from tests.agents.support.cluster import TestCluster, eventually, stored_object
 
 MERGE = "application/merge-patch+json"
 Object = dict[str, Any]
@@ -69,7 +69,7 @@ def test_nodes_register_and_keep_leases(tmp_path: Path) -> None:
         assert lease["spec"]["leaseDurationSeconds"] == 40
         await eventually(
             lambda: (
-                held(leases, "kube-node-lease/node-b")["spec"]["renewTime"]
+                stored_object(leases, "kube-node-lease/node-b")["spec"]["renewTime"]
                 > lease["spec"]["renewTime"]
             )
         )
@@ -88,7 +88,7 @@ def test_nodes_of_others_are_adopted_by_their_label(tmp_path: Path) -> None:
         )
         store = cluster.informers.of(NODES).store
         await eventually(lambda: of_status(store.get("mine"), "Ready") == "True")
-        assert held(store, "mine")["status"]["addresses"][0]["address"] == "127.0.0.22"
+        assert stored_object(store, "mine")["status"]["addresses"][0]["address"] == "127.0.0.22"
         assert nodes.names == ("hollow-1", "mine")
         assert of_status(store.get("real"), "Ready") == ""
         await cluster.admin.delete(NODES, "", "mine")
@@ -105,7 +105,7 @@ def test_pods_live_and_go(tmp_path: Path) -> None:
         admin, store = cluster.admin, cluster.informers.of(PODS).store
         await admin.create(PODS, "default", pod("web"))
         await eventually(lambda: of_status(store.get("default/web"), "Ready") == "True")
-        web = held(store, "default/web")
+        web = stored_object(store, "default/web")
         assert web["status"]["podIP"] == "10.244.1.1"
         assert web["status"]["phase"] == "Running"
         await admin.patch(
@@ -140,8 +140,8 @@ def test_pods_of_before_keep_their_addresses(tmp_path: Path) -> None:
         await again.start()
         await admin.create(PODS, "default", pod("new"))
         await eventually(lambda: of_status(store.get("default/new"), "Ready") == "True")
-        assert held(store, "default/old")["status"]["podIP"] == "10.244.1.1"
-        assert held(store, "default/new")["status"]["podIP"] == "10.244.1.2"
+        assert stored_object(store, "default/old")["status"]["podIP"] == "10.244.1.1"
+        assert stored_object(store, "default/new")["status"]["podIP"] == "10.244.1.2"
         await again.stop()
 
     run(tmp_path, story)
@@ -159,7 +159,7 @@ def test_a_node_that_was_given_up_says_that_it_is_ready(tmp_path: Path) -> None:
         version = node["metadata"]["resourceVersion"]
         await eventually(
             lambda: (
-                held(store, "node-a")["metadata"]["resourceVersion"] != version
+                stored_object(store, "node-a")["metadata"]["resourceVersion"] != version
                 and of_status(store.get("node-a"), "Ready") == "True"
             )
         )
@@ -185,7 +185,9 @@ def test_a_lease_that_others_changed_or_deleted_is_renewed(tmp_path: Path) -> No
             )
         )
         await admin.patch(LEASES, "kube-node-lease", "n", {"spec": {"holderIdentity": "x"}}, MERGE)
-        await eventually(lambda: held(store, "kube-node-lease/n")["spec"]["holderIdentity"] == "n")
+        await eventually(
+            lambda: stored_object(store, "kube-node-lease/n")["spec"]["holderIdentity"] == "n"
+        )
         task.cancel()
         await asyncio.wait((task,))
 

@@ -9,16 +9,7 @@ from kvstack.agents.kubelet.hollow import loads
 from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 from kvstack.agents.kubelet.hollow.loads import IDLE, Load, Schedule, load_of
 from kvstack.agents.kubelet.runtime.runtime import Sandbox, StartError
-
-
-class Clock:
-    now = 1000.0
-
-    def now_s(self) -> float:
-        return self.now
-
-    def monotonic_s(self) -> float:
-        return self.now
+from tests.support.clocks import HandClock
 
 
 def cpu(text: str) -> Schedule:
@@ -49,7 +40,7 @@ def test_what_is_used_between_two_times() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("much", "hollow/cpu: 'much'"),
         ("-1", "hollow/cpu: '-1': an amount from 0"),
@@ -59,13 +50,13 @@ def test_what_is_used_between_two_times() -> None:
         (",".join(f"{each}s=1" for each in range(101)), "has 101 steps, more than 100"),
     ],
 )
-def test_what_is_wrong_is_named(text: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_what_is_wrong_is_named(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         cpu(text)
     assert loads.STEPS_MAX == 100
 
 
-def runtime_with(containers: int, clock: Clock) -> HollowRuntime:
+def runtime_with(containers: int, clock: HandClock) -> HollowRuntime:
     runtime = HollowRuntime(IPv4Network("10.0.0.0/24"), clock, "n")
     runtime.connect_pod("u", is_on_host=False)
     for number in range(containers):
@@ -74,7 +65,7 @@ def runtime_with(containers: int, clock: Clock) -> HollowRuntime:
 
 
 def test_containers_share_what_their_pod_uses() -> None:
-    clock = Clock()
+    clock = HandClock()
     runtime = runtime_with(2, clock)
     runtime.use_load("u", load_of({"hollow/cpu": "0s=1,10s=3", "hollow/memory": "2Mi"}))
     clock.now += 20
@@ -86,7 +77,7 @@ def test_containers_share_what_their_pod_uses() -> None:
 
 
 def test_what_was_used_stays_when_the_load_is_another() -> None:
-    clock = Clock()
+    clock = HandClock()
     runtime = runtime_with(1, clock)
     runtime.use_load("u", load_of({"hollow/cpu": "2"}))
     clock.now += 10
@@ -98,7 +89,7 @@ def test_what_was_used_stays_when_the_load_is_another() -> None:
 
 
 def test_what_has_ended_uses_nothing() -> None:
-    clock = Clock()
+    clock = HandClock()
     runtime = runtime_with(1, clock)
     runtime.end(runtime.of_pod("u")[0], 0)
     assert not runtime.usage_of("u")
@@ -106,7 +97,7 @@ def test_what_has_ended_uses_nothing() -> None:
 
 
 def test_a_sandbox_with_a_wrong_annotation_is_refused() -> None:
-    runtime = HollowRuntime(IPv4Network("10.0.0.0/24"), Clock(), "n")
+    runtime = HollowRuntime(IPv4Network("10.0.0.0/24"), HandClock(), "n")
     sandbox = Sandbox("u", "p", "d", annotations={"hollow/cpu": "?"})
     with pytest.raises(StartError, match="hollow/cpu"):
         asyncio.run(runtime.make_sandbox(sandbox))

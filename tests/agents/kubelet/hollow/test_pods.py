@@ -7,6 +7,7 @@ import pytest
 
 from kvstack.agents.kubelet.hollow import pods
 from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
+from tests.support.clocks import HandClock
 
 NOW = 1_700_000_000.25
 NOW_TEXT = "2023-11-14T22:13:20Z"
@@ -32,7 +33,7 @@ def pod(
 
 def begun(obj: dict[str, Any], address: str) -> dict[str, Any]:
     """Return the status of a pod whose containers its runtime has started."""
-    runtime = HollowRuntime(IPv4Network("10.244.1.0/24"), Standing(), "n")
+    runtime = HollowRuntime(IPv4Network("10.244.1.0/24"), HandClock(NOW), "n")
     runtime.connect_pod("u", is_on_host=False)
     started = {}
     for wanted, code in pods.containers_to_start(obj):
@@ -40,16 +41,6 @@ def begun(obj: dict[str, Any], address: str) -> dict[str, Any]:
         if code is not None:
             runtime.end(found, code)
     return pods.starting_status(obj, "127.0.0.11", address, started, NOW)
-
-
-class Standing:
-    """A clock that stands still."""
-
-    def now_s(self) -> float:
-        return NOW
-
-    def monotonic_s(self) -> float:
-        return NOW
 
 
 def running(obj: dict[str, Any]) -> dict[str, Any]:
@@ -64,7 +55,7 @@ NEVER: dict[str, Any] = {"restartPolicy": "Never"}
 
 
 @pytest.mark.parametrize(
-    ("obj", "running_s", "told", "step"),
+    ("obj", "running_s", "expected", "step"),
     [
         (pod(), None, None, pods.Start()),
         (running(pod()), 1.0, True, None),
@@ -89,10 +80,10 @@ NEVER: dict[str, Any] = {"restartPolicy": "Never"}
     ],
 )
 def test_the_next_step(
-    obj: dict[str, Any], running_s: float | None, told: object, step: pods.Step
+    obj: dict[str, Any], running_s: float | None, expected: object, step: pods.Step
 ) -> None:
-    assert told is None or isinstance(told, bool)
-    found = pods.next_step(obj, running_s, written_ready=told)
+    assert expected is None or isinstance(expected, bool)
+    found = pods.next_step(obj, running_s, written_ready=expected)
     assert found == step
     assert type(found) is type(step)
 

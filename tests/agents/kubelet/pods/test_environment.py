@@ -23,7 +23,7 @@ OBJECTS: dict[tuple[str, str], Any] = {
 }
 
 
-def found(container: dict[str, Any], **meta: Any) -> dict[str, str]:
+def environment_of(container: dict[str, Any], **meta: Any) -> dict[str, str]:
     obj = pod(**meta)
     return variables(obj, {"name": "a", **container}, OBJECTS, (), ADDRESSES, {"cpu": "4"})
 
@@ -54,7 +54,7 @@ def test_later_variables_win_and_see_earlier_ones() -> None:
             {"name": "S", "valueFrom": {"secretKeyRef": {"name": "s", "key": "p"}}},
         ],
     }
-    assert found(container) == {"P_k": "1", "P_other": "own", "BOTH": "1own", "S": "hello"}
+    assert environment_of(container) == {"P_k": "1", "P_other": "own", "BOTH": "1own", "S": "hello"}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_fields(path: str, value: str) -> None:
     origin = {"fieldRef": {"fieldPath": path}}
     labels = {"x": "1", "a": 'b"c'}
     container = {"env": [{"name": "V", "valueFrom": origin}]}
-    assert found(container, labels=labels) == {"V": value}
+    assert environment_of(container, labels=labels) == {"V": value}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_resources(resource: str, divisor: str, value: str) -> None:
         "resources": {"limits": {"memory": "1.5Mi"}},
         "env": [{"name": "V", "valueFrom": {"resourceFieldRef": reference}}],
     }
-    assert found(container) == {"V": value}
+    assert environment_of(container) == {"V": value}
 
 
 @pytest.mark.parametrize(
@@ -102,11 +102,11 @@ def test_resources(resource: str, divisor: str, value: str) -> None:
 )
 def test_what_is_missing(origin: dict[str, Any], text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        found({"env": [{"name": "V", "valueFrom": origin}]})
+        environment_of({"env": [{"name": "V", "valueFrom": origin}]})
     assert str(caught.value) == text
     ((kind, reference),) = origin.items()
     optional = {kind: {**reference, "optional": True}}
-    assert found({"env": [{"name": "V", "valueFrom": optional}]}) == {}
+    assert environment_of({"env": [{"name": "V", "valueFrom": optional}]}) == {}
 
 
 def test_services() -> None:

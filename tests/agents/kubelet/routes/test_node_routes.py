@@ -40,10 +40,10 @@ class Events:
     """What would be told in events."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str, str]] = []
+        self.written: list[tuple[str, str, str]] = []
 
     def record(self, about: dict[str, Any], type_: str, reason: str, _message: str) -> None:
-        self.told.append((about["metadata"]["name"], type_, reason))
+        self.written.append((about["metadata"]["name"], type_, reason))
 
 
 class Here:
@@ -70,7 +70,7 @@ class Here:
         self.informer.replace(found, version)
 
 
-def shown(*command: str) -> str:
+def output(*command: str) -> str:
     return subprocess.check_output(command or ("ip", "route", "show", "proto", "75"), text=True)
 
 
@@ -107,18 +107,18 @@ def test_nodes_come_move_and_go(tmp_path: Path) -> None:
         await routes.start()
         here.say(node("a", "", "192.168.0.1"), BESIDE)  # it has no range yet
         here.say(OWN, BESIDE)
-        await eventually(lambda: NEAR in shown())
+        await eventually(lambda: NEAR in output())
         here.say(OWN, node("b", "10.244.1.0/24", "192.168.0.3"))
-        await eventually(lambda: "10.244.1.0/24 via 192.168.0.3 dev lan" in shown())
+        await eventually(lambda: "10.244.1.0/24 via 192.168.0.3 dev lan" in output())
         here.say(OWN, node("b", "10.244.7.0/24", "192.168.0.3"))
-        await eventually(lambda: "10.244.7.0/24 via 192.168.0.3 dev lan" in shown())
-        assert "10.244.1.0/24" not in shown()
+        await eventually(lambda: "10.244.7.0/24 via 192.168.0.3 dev lan" in output())
+        assert "10.244.1.0/24" not in output()
         here.say(OWN)
-        await eventually(lambda: not shown())
+        await eventually(lambda: not output())
         here.say(OWN, BESIDE)
-        await eventually(lambda: NEAR in shown())
+        await eventually(lambda: NEAR in output())
         await routes.stop()
-        assert not shown()
+        assert not output()
 
     run(tmp_path, story)
 
@@ -129,12 +129,12 @@ def test_a_hostile_node_is_reported_once(tmp_path: Path) -> None:
         routes = here.routes(HOST_GATEWAY)
         await routes.start()
         here.say(OWN, node("c", "0.0.0.0/0", "192.168.0.9"), node("d", "10.244.2.0/24", "8.8.8.8"))
-        await eventually(lambda: len(here.events.told) == 2)
+        await eventually(lambda: len(here.events.written) == 2)
         here.say(OWN, BESIDE, node("c", "0.0.0.0/0", "192.168.0.9"))
-        await eventually(lambda: NEAR in shown())
+        await eventually(lambda: NEAR in output())
         reason = ("Warning", "FailedToCreateRoute")
-        assert here.events.told == [("c", *reason), ("d", *reason)]
-        assert len(shown().splitlines()) == 1
+        assert here.events.written == [("c", *reason), ("d", *reason)]
+        assert len(output().splitlines()) == 1
         await routes.stop()
 
     run(tmp_path, story)
@@ -148,13 +148,13 @@ def test_what_was_left_is_taken_up_or_away(tmp_path: Path) -> None:
         routes = here.routes()
         await routes.start()
         here.say(OWN, BESIDE)
-        await eventually(lambda: "10.244.9.0/24" not in shown())
-        assert NEAR in shown()
+        await eventually(lambda: "10.244.9.0/24" not in output())
+        assert NEAR in output()
         await routes.stop()
         ip("route add 10.244.9.0/24 via 192.168.0.9 proto 75")
         routes = here.routes(NONE)
         await routes.start()
-        await eventually(lambda: not shown())
+        await eventually(lambda: not output())
         await routes.stop()
 
     run(tmp_path, story)
@@ -170,11 +170,11 @@ def test_routes_of_pods_that_go_on_stay(tmp_path: Path) -> None:
             routes = here.routes(ends=False)
             await routes.start()
             here.say(OWN, BESIDE)
-            await eventually(lambda: NEAR in shown())
+            await eventually(lambda: NEAR in output())
             if not has_bridge:
                 ip("address del 10.244.0.1/24 dev lan")
             await routes.stop()
-            assert bool(shown()) == has_bridge
+            assert bool(output()) == has_bridge
 
     run(tmp_path, story)
 
@@ -185,15 +185,15 @@ def test_one_process_writes_and_the_next_takes_over(tmp_path: Path) -> None:
         first, second = here.routes(), here.routes()
         await first.start()
         here.say(OWN, BESIDE)
-        await eventually(lambda: NEAR in shown())
+        await eventually(lambda: NEAR in output())
         await second.start()
         here.say(OWN, node("b", "10.244.1.0/24", "192.168.0.3"))
-        await eventually(lambda: "via 192.168.0.3" in shown())
+        await eventually(lambda: "via 192.168.0.3" in output())
         await first.stop()
         here.say(OWN, BESIDE)
-        await eventually(lambda: NEAR in shown())
+        await eventually(lambda: NEAR in output())
         await second.stop()
-        assert not shown()
+        assert not output()
 
     run(tmp_path, story)
 
@@ -205,12 +205,12 @@ def test_a_tunnel_is_guarded_as_long_as_it_is_there(tmp_path: Path) -> None:
         routes = here.routes()
         await routes.start()
         here.say(OWN, node("b", "10.244.1.0/24", "203.0.113.7"))
-        await eventually(lambda: "dev kvxlan1" in shown())
-        assert "203.0.113.7" in shown("nft", "list", "table", "ip", guard.TABLE)
+        await eventually(lambda: "dev kvxlan1" in output())
+        assert "203.0.113.7" in output("nft", "list", "table", "ip", guard.TABLE)
         here.say(OWN, BESIDE)
-        await eventually(lambda: NEAR in shown())
-        await eventually(lambda: guard.TABLE not in shown("nft", "list", "tables"))
-        assert "kvxlan1" not in shown("ip", "link")
+        await eventually(lambda: NEAR in output())
+        await eventually(lambda: guard.TABLE not in output("nft", "list", "tables"))
+        assert "kvxlan1" not in output("ip", "link")
         await routes.stop()
 
     run(tmp_path, story)

@@ -154,27 +154,27 @@ def test_only_containers_end_as_a_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "place", "value"),
+    ("make", "path", "value"),
     [
         (tree_2, f"{GROUP}/memory.swap.max", "0"),
         (tree_1, f"memory/{GROUP}/memory.memsw.limit_in_bytes", str(64 << 20)),
     ],
 )
-def test_nothing_is_swapped(make: type[Cgroups], place: str, value: str, tmp_path: Path) -> None:
+def test_nothing_is_swapped(make: type[Cgroups], path: str, value: str, tmp_path: Path) -> None:
     groups = make(tmp_path)
     groups.make(GROUP, LIMITS)
-    assert not (tmp_path / place).exists()  # a kernel that does not count it has no such file
-    (tmp_path / place).touch()
+    assert not (tmp_path / path).exists()  # a kernel that does not count it has no such file
+    (tmp_path / path).touch()
     groups.make(GROUP, LIMITS)
-    assert (tmp_path / place).read_text() == value
+    assert (tmp_path / path).read_text() == value
 
 
 @pytest.mark.parametrize(
-    ("make", "place", "least", "sum_of_both"),
+    ("make", "path", "least", "sum_of_both"),
     [(tree_2, "{}/cpu.weight", "1", "58"), (tree_1, "cpu/{}/cpu.shares", "2", "1536")],
 )
 def test_classes_have_the_parts_of_their_pods(
-    make: type[Cgroups], place: str, least: str, sum_of_both: str, tmp_path: Path
+    make: type[Cgroups], path: str, least: str, sum_of_both: str, tmp_path: Path
 ) -> None:
     groups = make(tmp_path)
     groups.probe("kubepods")
@@ -183,9 +183,9 @@ def test_classes_have_the_parts_of_their_pods(
         groups.make(f"kubepods/burstable/pod{uid}", Limits(shares))
     groups.make("kubepods/besteffort/podw", Limits())
     groups.weigh_classes("kubepods")
-    burstable = tmp_path / place.format("kubepods/burstable")
+    burstable = tmp_path / path.format("kubepods/burstable")
     assert burstable.read_text() == sum_of_both
-    assert (tmp_path / place.format("kubepods/besteffort")).read_text() == least
+    assert (tmp_path / path.format("kubepods/besteffort")).read_text() == least
     for each in groups._directories("kubepods/burstable/podv"):
         for file in each.iterdir():
             file.unlink()
@@ -195,11 +195,11 @@ def test_classes_have_the_parts_of_their_pods(
 
 
 @pytest.mark.parametrize(
-    ("make", "place"),
+    ("make", "path"),
     [(tree_2, "kubepods/memory.max"), (tree_1, "memory/kubepods/memory.limit_in_bytes")],
 )
-def test_all_pods_together_are_limited(make: type[Cgroups], place: str, tmp_path: Path) -> None:
+def test_all_pods_together_are_limited(make: type[Cgroups], path: str, tmp_path: Path) -> None:
     groups = make(tmp_path)
     groups.probe("kubepods")
     groups.limit("kubepods", Limits(2048, memory_bytes=1 << 30))
-    assert (tmp_path / place).read_text() == str(1 << 30)
+    assert (tmp_path / path).read_text() == str(1 << 30)

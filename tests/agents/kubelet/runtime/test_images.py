@@ -105,10 +105,10 @@ Entry = tuple[str, bytes, str, int]
 """Name, type, aim of a link, mode."""
 
 
-def entries(*wanted: Entry) -> bytes:
+def entries(*files: Entry) -> bytes:
     data = io.BytesIO()
     with tarfile.open(fileobj=data, mode="w") as file:
-        for name, kind, aim, mode in wanted:
+        for name, kind, aim, mode in files:
             info = tarfile.TarInfo(name)
             info.type, info.linkname, info.mode = kind, aim, mode
             file.addfile(info)

@@ -31,6 +31,7 @@ from kvstack.component.net.netlink import Netlink
 from tests.agents.kubelet.runtime.conformance.runtimes import own_range
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.clocks import HandClock
 
 pytestmark = pytest.mark.skipif(
     not has_namespaces() or bool(probe_network()), reason="networks need root and namespaces"
@@ -39,19 +40,6 @@ pytestmark = pytest.mark.skipif(
 RANGE = own_range()
 ADDRESS = str(IPv4Network(RANGE)[1])
 OTHER = f"t{os.getpid()}"
-
-
-class StoppedClock:
-    """A clock that goes when it is told to."""
-
-    def __init__(self) -> None:
-        self.at_s = 1000.0
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def monotonic_s(self) -> float:
-        return self.at_s
 
 
 def runtime_of(directory: Path, network: str, clock: Clock) -> ProcessRuntime:
@@ -63,11 +51,9 @@ def runtime_of(directory: Path, network: str, clock: Clock) -> ProcessRuntime:
     )
 
 
-def run(
-    directory: Path, network: str, story: Callable[[ProcessRuntime, StoppedClock], Any]
-) -> None:
+def run(directory: Path, network: str, story: Callable[[ProcessRuntime, HandClock], Any]) -> None:
     async def main() -> None:
-        clock = StoppedClock()
+        clock = HandClock()
         runtime = runtime_of(directory, network, clock)
         await runtime.open()
         try:
@@ -83,11 +69,11 @@ def has_address() -> bool:
 
 
 def test_a_range_is_waited_for(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime, clock: StoppedClock) -> None:
+    async def story(runtime: ProcessRuntime, clock: HandClock) -> None:
         assert runtime.problem() == ""  # nobody gives ranges to a node that is not registered
-        clock.at_s += 60
+        clock.now += 60
         await runtime.use_ranges([])
-        clock.at_s += 9
+        clock.now += 9
         assert "spec.podCIDR" in runtime.problem()
         await runtime.use_ranges([RANGE])
         assert runtime.problem() == ""
@@ -101,7 +87,7 @@ def test_what_listens_at_the_address_of_the_bridge_is_reached_before_the_first_p
 ) -> None:
     """As the cluster's DNS does: the machine, and pods that share its network, ask it there."""
 
-    async def story(runtime: ProcessRuntime, _clock: StoppedClock) -> None:
+    async def story(runtime: ProcessRuntime, _clock: HandClock) -> None:
         await runtime.use_ranges([RANGE])
         with (
             socket.create_server((ADDRESS, 0)) as server,
@@ -114,7 +100,7 @@ def test_what_listens_at_the_address_of_the_bridge_is_reached_before_the_first_p
 
 
 def test_a_range_that_is_in_use_is_refused_and_tried_again(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime, _clock: StoppedClock) -> None:
+    async def story(runtime: ProcessRuntime, _clock: HandClock) -> None:
         with Netlink() as links:
             links.add_bridge(OTHER, bytes.fromhex("0a5800000001"))
             try:
@@ -133,9 +119,9 @@ def test_a_range_that_is_in_use_is_refused_and_tried_again(tmp_path: Path) -> No
 
 
 def test_a_range_that_nobody_gives_is_not_waited_for_any_longer(tmp_path: Path) -> None:
-    async def story(runtime: ProcessRuntime, clock: StoppedClock) -> None:
+    async def story(runtime: ProcessRuntime, clock: HandClock) -> None:
         await runtime.use_ranges([])
-        clock.at_s += 10
+        clock.now += 10
         assert runtime.problem() == ""
         assert not runtime.has_network
 
@@ -146,10 +132,10 @@ def test_a_range_that_nobody_gives_is_not_waited_for_any_longer(tmp_path: Path) 
 def test_other_networks_wait_always_or_never(
     network: str, *, is_waiting: bool, tmp_path: Path
 ) -> None:
-    async def story(runtime: ProcessRuntime, clock: StoppedClock) -> None:
+    async def story(runtime: ProcessRuntime, clock: HandClock) -> None:
         await runtime.use_ranges([])
         assert bool(runtime.problem()) == is_waiting
-        clock.at_s += 3600
+        clock.now += 3600
         assert bool(runtime.problem()) == is_waiting
 
     run(tmp_path, network, story)
@@ -185,7 +171,7 @@ def run_node(
 ) -> None:
     async def main() -> None:
         async with TestCluster(directory) as cluster:
-            clock = StoppedClock()  # so that the range is waited for however slow the test is
+            clock = HandClock()  # so that the range is waited for however slow the test is
             runtime = runtime_of(directory, AUTOMATIC, clock)
             options = KubeletOptions("node-a", "127.0.0.1", directory / "node")
             machine, log = node.look(directory), cluster.log

@@ -26,7 +26,7 @@ from kvstack.agents.standalone.settled import waiters
 from kvstack.agents.standalone.settled.others import Others
 from kvstack.agents.standalone.settled.waiters import Outcome, Waiters
 from tests.agents.standalone.in_memory.requests import call
-from tests.support.waiting import wait_for
+from tests.support.waiting import eventually, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -329,10 +329,9 @@ def test_those_who_wait_take_no_seats_from_others(start: Start) -> None:
                 asyncio.ensure_future(api.call("GET", "/settled", query)) for _ in range(900)
             ]
             try:
+                in_flight = cluster._live.server.site.api.in_flight
+                await eventually(lambda: in_flight.long_count >= 900)
                 async with asyncio.timeout(30):
-                    while (counts := cluster._live.server.site.api.in_flight.long_count) < 900:
-                        assert counts >= 0
-                        await asyncio.sleep(0.01)
                     assert (await api.call("GET", PODS))["items"] == []
             finally:
                 for each in waiting:

@@ -92,7 +92,7 @@ def answering(cluster: Cluster, shown: Cluster | None = None) -> Iterator[None]:
         thread.join()
 
 
-def found(cluster: Cluster, *hashes: str, within_s: float = 0.0) -> DiscoveredCluster:
+def discovered(cluster: Cluster, *hashes: str, within_s: float = 0.0) -> DiscoveredCluster:
     url = f"https://127.0.0.1:{cluster.port}"
     return asyncio.run(discover(url, TOKEN, hashes, within_s))
 
@@ -110,21 +110,23 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Cluster:
 def test_a_cluster_that_is_what_it_says(cluster: Cluster) -> None:
     cluster.answers = [cluster.info()]
     with answering(cluster):
-        assert found(cluster, cluster.hash) == DiscoveredCluster(SERVER, cluster.pem)
-        assert found(cluster) == DiscoveredCluster(SERVER, cluster.pem)  # whoever knows the token
+        assert discovered(cluster, cluster.hash) == DiscoveredCluster(SERVER, cluster.pem)
+        assert discovered(cluster) == DiscoveredCluster(
+            SERVER, cluster.pem
+        )  # whoever knows the token
 
 
 def test_a_signature_that_is_just_being_made_is_waited_for(cluster: Cluster) -> None:
     unsigned = {"kubeconfig": cluster.info()["kubeconfig"]}
     cluster.answers = [{}, unsigned, cluster.info()]
     with answering(cluster):
-        assert found(cluster, cluster.hash, within_s=60).server == SERVER
+        assert discovered(cluster, cluster.hash, within_s=60).server == SERVER
 
 
 def test_a_token_that_has_ended_is_not_waited_for_forever(cluster: Cluster) -> None:
     cluster.answers = [cluster.info(token=Token("zzzzzz", "0" * 16))]
     with answering(cluster), pytest.raises(ConfigError, match="unknown or has ended"):
-        found(cluster, cluster.hash)
+        discovered(cluster, cluster.hash)
 
 
 def test_a_server_that_is_not_reached_is_named(cluster: Cluster) -> None:
@@ -132,13 +134,13 @@ def test_a_server_that_is_not_reached_is_named(cluster: Cluster) -> None:
     with answering(cluster):
         pass
     with pytest.raises(ConfigError, match=r"https://127\.0\.0\.1:\d+: it is not reached"):
-        found(cluster, cluster.hash)
+        discovered(cluster, cluster.hash)
 
 
 def test_who_does_not_know_the_token_is_not_believed(cluster: Cluster) -> None:
     cluster.answers = [cluster.info(token=Token(TOKEN.id, "f" * 16))]
     with answering(cluster), pytest.raises(ConfigError, match="another secret") as raised:
-        found(cluster, cluster.hash)
+        discovered(cluster, cluster.hash)
     assert TOKEN.secret not in str(raised.value)
 
 
@@ -147,7 +149,7 @@ def test_another_holder_of_the_token_has_not_the_authority(
 ) -> None:
     other.answers = [other.info()]
     with answering(other), pytest.raises(ConfigError, match="this is another cluster"):
-        found(other, cluster.hash)
+        discovered(other, cluster.hash)
 
 
 def test_an_authority_beside_that_of_the_cluster_is_not_believed(
@@ -155,26 +157,26 @@ def test_an_authority_beside_that_of_the_cluster_is_not_believed(
 ) -> None:
     other.answers = [other.info(pem=cluster.pem + other.pem)]
     with answering(other), pytest.raises(ConfigError, match="this is another cluster"):
-        found(other, cluster.hash)
+        discovered(other, cluster.hash)
 
 
 def test_who_only_passes_on_has_not_the_certificate(cluster: Cluster, other: Cluster) -> None:
     cluster.answers = [cluster.info()]
     with answering(cluster, other), pytest.raises(ConfigError, match="it is not reached"):
-        found(cluster, cluster.hash)
+        discovered(cluster, cluster.hash)
 
 
 def test_what_is_read_twice_has_to_be_one(cluster: Cluster) -> None:
     cluster.answers = [cluster.info("https://192.0.2.2:6443"), cluster.info()]
     with answering(cluster), pytest.raises(ConfigError, match="is another where"):
-        found(cluster, cluster.hash)
+        discovered(cluster, cluster.hash)
 
 
 @pytest.mark.parametrize("server", ["http://192.0.2.1:6443", "", "ftp://x"])
 def test_only_https_is_led_to(cluster: Cluster, server: str) -> None:
     cluster.answers = [cluster.info(server)]
     with answering(cluster), pytest.raises(ConfigError, match="names no server"):
-        found(cluster, cluster.hash)
+        discovered(cluster, cluster.hash)
 
 
 @pytest.mark.parametrize("content", ["[]", "clusters: 7", "clusters: [{}, {}]", "{", "x"])
@@ -182,7 +184,7 @@ def test_what_is_no_kubeconfig_is_refused(cluster: Cluster, content: str) -> Non
     signed = signature(content, TOKEN.id, TOKEN.secret)
     cluster.answers = [{"kubeconfig": content, f"jws-kubeconfig-{TOKEN.id}": signed}]
     with answering(cluster), pytest.raises(ConfigError, match="has no kubeconfig"):
-        found(cluster, cluster.hash)
+        discovered(cluster, cluster.hash)
 
 
 @pytest.mark.parametrize("text", ["", "sha256:12", f"sha1:{'0' * 64}", f"sha256:{'g' * 64}"])

@@ -94,11 +94,27 @@ class User:
         assert done.returncode == 0, f"{done.stderr}\n{self.log.read_text()[-3000:]}"
         return done.stdout.strip()
 
-    def try_kubectl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    def type(self, text: str) -> str:
+        """Run a command of the documentation in a shell of the machine; return what it says."""
+        done = subprocess.run(
+            ["bash", "-c", text],
+            env={**self._environment(), "PATH": f"{clients('1.37')}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            timeout=READY_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{done.stderr}\n{self.log.read_text()[-3000:]}"
+        return done.stdout
+
+    def _environment(self) -> dict[str, str]:
         file = self.data / "kubernetes" / "admin.conf"
+        return {**os.environ, "KUBECONFIG": str(file), "HOME": str(self.home)}
+
+    def try_kubectl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [str(clients("1.37") / "kubectl"), *arguments],
-            env={**os.environ, "KUBECONFIG": str(file), "HOME": str(self.home)},
+            env=self._environment(),
             capture_output=True,
             text=True,
             timeout=READY_S,
@@ -187,11 +203,18 @@ def status_of(url: str) -> int:
 
 def serve(own: User) -> None:
     """Run a server with a Service, and a client; each reaches what it is to reach."""
-    own.run("web", "python3", "-m", "http.server", "8000")
-    own.kubectl("expose", "pod", "web", "--port=80", "--target-port=8000", "--type=NodePort")
+    own.type(
+        "kubectl create deployment web --image=host --port=8000 -- python3 -m http.server 8000"
+    )
+    own.kubectl("wait", "deployment/web", "--for=condition=Available", "--timeout=60s")
+    own.type("kubectl expose deployment web --port=80 --target-port=8000 --type=NodePort")
     own.run("client", "sleep", "1000")
     node_port = own.kubectl("get", "service", "web", "-o", "jsonpath={.spec.ports[0].nodePort}")
     eventually(lambda: status_of(f"http://127.0.0.1:{node_port}/") == 200)
+    page = own.type(
+        "curl http://127.0.0.1:$(kubectl get service web -o jsonpath={.spec.ports[0].nodePort})/"
+    )
+    assert "Directory listing" in page
     assert own.inside("client", "python3", "-c", GET, "http://web/") == "200"
 
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.core import node_status
 from kvstack.apimachinery.objects.core.conditions import (
     find,
     is_true,
+    replaced,
     set_condition,
     transition_time,
     with_condition,
@@ -26,7 +28,7 @@ READY = condition("Ready", "True", BEFORE)
 
 
 @pytest.mark.parametrize(
-    ("conditions", "new", "in_place", "moved"),
+    ("conditions", "new", "expected", "moved"),
     [
         (None, condition("Ready", "True", NOW), [condition("Ready", "True", NOW)], None),
         ([], condition("Ready", "True", NOW), [condition("Ready", "True", NOW)], None),
@@ -57,12 +59,12 @@ READY = condition("Ready", "True", BEFORE)
 def test_what_is_set(
     conditions: list[dict[str, Any]] | None,
     new: dict[str, Any],
-    in_place: list[dict[str, Any]],
+    expected: list[dict[str, Any]],
     moved: list[dict[str, Any]] | None,
 ) -> None:
     given = None if conditions is None else list(conditions)
-    assert set_condition(conditions, new) == in_place
-    assert with_condition(conditions, new) == (in_place if moved is None else moved)
+    assert set_condition(conditions, new) == expected
+    assert with_condition(conditions, new) == (expected if moved is None else moved)
     assert conditions == given  # neither changes what it was given
     assert new["lastTransitionTime"] == NOW
 
@@ -92,6 +94,32 @@ def test_what_is_found() -> None:
     assert not is_true(None, "Ready")
     assert without(conditions, "Ready") == [OTHER]
     assert without(None, "Ready") == []
+
+
+def test_replaced_condition_has_its_own_time() -> None:
+    new = condition("Ready", "True", NOW)
+    given = [READY, OTHER]
+    assert replaced(given, new) == [new, OTHER]
+    assert given == [READY, OTHER]
+    assert replaced([OTHER], new) == [OTHER, new]
+    assert replaced(None, new) == [new]
+
+
+@pytest.mark.parametrize(
+    ("status", "ready"),
+    [
+        (None, False),
+        ({}, False),
+        ({"conditions": [OTHER]}, False),
+        ({"conditions": [OTHER, condition("Ready", "Unknown", NOW)]}, False),
+        ({"conditions": [OTHER, READY]}, True),
+    ],
+)
+def test_what_a_node_is(status: dict[str, Any] | None, *, ready: bool) -> None:
+    node = {"metadata": {"name": "n"}, "status": status}
+    assert node_status.is_ready(node) is ready
+    known = node_status.ready_condition(node)
+    assert (known is not None and known["status"] == "True") is ready
 
 
 @pytest.mark.parametrize(

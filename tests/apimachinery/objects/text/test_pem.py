@@ -11,7 +11,7 @@ from kvstack.apimachinery.objects.text.pem import Block, blocks
 ONE = b"-----BEGIN A-----\nYWJj\n-----END A-----\n"
 
 
-def found(data: bytes) -> list[tuple[str, bytes]]:
+def blocks_in(data: bytes) -> list[tuple[str, bytes]]:
     """Return the kinds and contents of blocks."""
     return [(each.kind, each.content) for each in blocks(data)]
 
@@ -37,7 +37,7 @@ def found(data: bytes) -> list[tuple[str, bytes]]:
 )
 def test_blocks(data: bytes, expected: list[tuple[str, bytes]]) -> None:
     """What is no block is passed over."""
-    assert found(data) == expected
+    assert blocks_in(data) == expected
 
 
 def test_headers() -> None:
@@ -54,10 +54,10 @@ def test_what_was_written_is_found(contents: list[bytes]) -> None:
         b"-----BEGIN X-----\n" + base64.encodebytes(each) + b"-----END X-----\n"
         for each in contents
     )
-    assert found(data) == [("X", each) for each in contents]
+    assert blocks_in(data) == [("X", each) for each in contents]
 
 
 @given(st.text("-BEGIND A\nYWJj:=", max_size=200))
 def test_nothing_fails(text: str) -> None:
     """Any bytes can be looked at."""
-    assert isinstance(found(text.encode()), list)
+    assert isinstance(blocks_in(text.encode()), list)

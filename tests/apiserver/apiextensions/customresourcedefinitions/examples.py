@@ -3,7 +3,7 @@
 from copy import deepcopy
 from typing import Any, Final
 
-from kvstack.apiserver.kinds.strategy import Obj
+from kvstack.apimachinery.objects.json_object import Object
 
 SCHEMA: Final = {
     "type": "object",
@@ -11,7 +11,7 @@ SCHEMA: Final = {
 }
 
 
-def definition(schema: Any = None, **spec: Any) -> Obj:
+def definition(schema: Any = None, **spec: Any) -> Object:
     """Return a definition with one version; `schema`: of all objects."""
     version = {
         "name": "v1",
@@ -31,7 +31,7 @@ def definition(schema: Any = None, **spec: Any) -> Obj:
     }
 
 
-def versions(*names: str, storage: str = "") -> list[Obj]:
+def versions(*names: str, storage: str = "") -> list[Object]:
     """Return versions that share a schema; the first is stored if none is named."""
     return [
         {
@@ -49,7 +49,7 @@ def of_spec(schema: Any) -> Any:
     return {"type": "object", "properties": {"spec": schema}}
 
 
-def established(obj: Obj) -> Obj:
+def established(obj: Object) -> Object:
     """Return a stored definition that is served."""
     condition = {"type": "Established", "status": "True"}
     status = {"conditions": [condition], "storedVersions": ["v1"], "acceptedNames": {}}

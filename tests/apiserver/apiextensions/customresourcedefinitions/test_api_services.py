@@ -4,12 +4,19 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.api_services import API_SERVICES
-from kvstack.apiserver.kinds.strategy import Obj
-from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 
-def api_service(**spec: Any) -> Obj:
+def api_service(**spec: Any) -> Object:
     """Return an APIService that this server answers itself."""
     given = {"group": "g.io", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
     return {"metadata": {"name": "v1.g.io"}, "spec": given | spec}
@@ -20,10 +27,10 @@ SERVICE = {"namespace": "ns", "name": "s"}
 
 def test_local_ones_are_available() -> None:
     """At once; others when they were asked."""
-    (condition,) = made(API_SERVICES, api_service())["status"]["conditions"]
+    (condition,) = prepared_object(API_SERVICES, api_service())["status"]["conditions"]
     assert condition["lastTransitionTime"] == NOW
     assert (condition["status"], condition["reason"]) == ("True", "Local")
-    remote = made(API_SERVICES, api_service(service=SERVICE))
+    remote = prepared_object(API_SERVICES, api_service(service=SERVICE))
     assert remote["status"] == {}
     assert remote["spec"]["service"]["port"] == 443
 
@@ -72,7 +79,7 @@ def test_old_group() -> None:
 
 def test_status() -> None:
     """It changes nothing else."""
-    old = made(API_SERVICES, api_service())
+    old = prepared_object(API_SERVICES, api_service())
     new = {**api_service(versionPriority=5), "status": {"conditions": [{"status": "x"}]}}
     new["metadata"]["labels"] = {"a": "b"}
     status = API_SERVICES.subresources["status"]

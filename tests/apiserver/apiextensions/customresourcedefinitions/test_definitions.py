@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apiextensions.customresourcedefinitions.strategy import (
     CUSTOM_RESOURCE_DEFINITIONS as CRDS,
 )
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.apiextensions.customresourcedefinitions.examples import (
     SCHEMA,
     definition,
@@ -19,7 +19,7 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -32,7 +32,7 @@ NEEDED = 'protected groups must have approval annotation "api-approved.kubernete
 
 def test_defaults() -> None:
     """Names follow the kind; objects are not converted; the stored version is noted."""
-    found = made(CRDS, definition())
+    found = prepared_object(CRDS, definition())
     assert found["spec"]["names"] == {
         "plural": "foos",
         "kind": "Foo",
@@ -88,7 +88,7 @@ def test_specs(spec: dict[str, Any], expected: list[str]) -> None:
     assert refusals(CRDS, definition(**spec)) == expected
 
 
-def with_version(**members: Any) -> Obj:
+def with_version(**members: Any) -> Object:
     """Return a definition whose version has more members."""
     return definition(versions=[{**versions("v1")[0], **members}])
 
@@ -221,7 +221,7 @@ def test_stored_versions() -> None:
 
 def test_generation() -> None:
     """It counts changes of the spec; the status is others' part."""
-    old = established(made(CRDS, definition()))
+    old = established(prepared_object(CRDS, definition()))
     new = {**definition(), "status": {}}
     new["metadata"]["generation"] = 1
     assert changed(CRDS, new, old)["metadata"]["generation"] == 1

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apiserver.apiextensions.customresourcedefinitions.fitting import Fits, Schema, fits_of
+from kvstack.apiserver.apiextensions.customresourcedefinitions.fitting import Fits, fits_of
+from kvstack.apiserver.apiextensions.customresourcedefinitions.schemas import Schema
 from kvstack.apiserver.apiextensions.customresourcedefinitions.values import ValueSchema
 
 SMALL = st.integers(-2, 3)

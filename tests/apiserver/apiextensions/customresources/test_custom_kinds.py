@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.decode import decode
 from kvstack.apimachinery.schema.openapi.descriptions import Descriptions
@@ -27,14 +28,14 @@ from kvstack.apiserver.apiextensions.customresources.rows import rows_of
 from kvstack.apiserver.apiextensions.customresources.scales import scaling_of
 from kvstack.apiserver.apiextensions.customresources.types import type_of
 from kvstack.apiserver.apiextensions.customresources.versions import version_rank
-from kvstack.apiserver.kinds.strategy import Context, Obj
+from kvstack.apiserver.kinds.strategy import Context
 
 NOW = "2026-01-02T03:04:05Z"
-TEXT: Obj = {"type": "string"}
-WITHIN: Obj = {"type": "object", "properties": {"b": {**TEXT, "default": "d"}}}
+TEXT: Object = {"type": "string"}
+WITHIN: Object = {"type": "object", "properties": {"b": {**TEXT, "default": "d"}}}
 
 
-def schema(**spec: Obj) -> Obj:
+def schema(**spec: Object) -> Object:
     """Return the schema of a resource with such a spec."""
     return {
         "type": "object",
@@ -42,7 +43,7 @@ def schema(**spec: Obj) -> Obj:
     }
 
 
-def definition(*versions: Obj, plural: str = "tabs", kind: str = "Tab", **names: Any) -> Obj:
+def definition(*versions: Object, plural: str = "tabs", kind: str = "Tab", **names: Any) -> Object:
     """Return a definition as it is stored, without conditions."""
     return {
         "metadata": {"name": f"{plural}.e.com"},
@@ -56,7 +57,7 @@ def definition(*versions: Obj, plural: str = "tabs", kind: str = "Tab", **names:
     }
 
 
-def version(name: str, openapi: Obj, **more: Any) -> Obj:
+def version(name: str, openapi: Object, **more: Any) -> Object:
     """Return a version that is served, and stored if it is v1."""
     return {
         "name": name,
@@ -67,7 +68,7 @@ def version(name: str, openapi: Obj, **more: Any) -> Obj:
     }
 
 
-def rows(found: Obj) -> dict[str, Any]:
+def rows(found: Object) -> dict[str, Any]:
     """Return the rows of a definition by version."""
     return {each.version: each for each in rows_of(with_names(found, [], NOW))}
 
@@ -91,7 +92,9 @@ def rows(found: Obj) -> dict[str, Any]:
         ),
     ],
 )  # fmt: skip
-def test_defaults_replace_what_is_missing_or_null(value: Obj, property_: Obj, filled: Obj) -> None:
+def test_defaults_replace_what_is_missing_or_null(
+    value: Object, property_: Object, filled: Object
+) -> None:
     fill_defaults(value, {"type": "object", "properties": {"a": property_}})
     assert value == filled
 
@@ -99,10 +102,10 @@ def test_defaults_replace_what_is_missing_or_null(value: Obj, property_: Obj, fi
 def test_defaults_are_copied() -> None:
     """Objects do not share what a schema holds."""
     holder = {"type": "object", "properties": {"a": {"type": "object", "default": {"b": []}}}}
-    one: Obj = {}
+    one: Object = {}
     fill_defaults(one, holder)
     one["a"]["b"].append(1)
-    other: Obj = {}
+    other: Object = {}
     fill_defaults(other, holder)
     assert other == {"a": {"b": []}}
 
@@ -261,7 +264,7 @@ def test_names_that_others_have_are_not_given() -> None:
 
 
 def test_the_time_of_a_condition_stays_while_its_value_does() -> None:
-    status: Obj = {}
+    status: Object = {}
     set_condition(status, "A", "True", "R", "m", NOW)
     set_condition(status, "A", "True", "Q", "n", "2030-01-01T00:00:00Z")
     assert [(e["reason"], e["lastTransitionTime"]) for e in status["conditions"]] == [("Q", NOW)]
@@ -355,7 +358,7 @@ def test_the_scale_is_where_the_definition_says() -> None:
             "labelSelectorPath": ".status.s",
         }
     )
-    obj: Obj = {
+    obj: Object = {
         "metadata": {"name": "x"},
         "spec": {"size": {"n": 2}},
         "status": {"n": 1, "s": "a=b"},
@@ -367,7 +370,7 @@ def test_the_scale_is_where_the_definition_says() -> None:
     )
     scaling.set_replicas(obj, {"spec": {"replicas": 5}})
     assert obj["spec"]["size"]["n"] == 5
-    empty: Obj = {"metadata": {"name": "x"}}
+    empty: Object = {"metadata": {"name": "x"}}
     assert scaling.read is not None
     with pytest.raises(ApiError, match="does not exist"):
         scaling.read(empty)
@@ -382,18 +385,18 @@ def test_the_scale_is_where_the_definition_says() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"n": "2"}, ".spec.n accessor error: 2 is of the type string, expected int64"),
         ({"n": 2.5}, ".spec.n accessor error: 2.5 is of the type float64, expected int64"),
         ([1], ".spec.n accessor error: [1] is of the type []interface {}, expected map[string]i"),
     ],
 )
-def test_what_is_no_number_is_an_error(spec: object, told: str) -> None:
+def test_what_is_no_number_is_an_error(spec: object, message: str) -> None:
     scaling = scaling_of({"specReplicasPath": ".spec.n", "statusReplicasPath": ".status.n"})
     with pytest.raises(ApiError) as raised:
         scaling.scale_of({"metadata": {"name": "x"}, "spec": spec})
-    assert raised.value.status["message"].startswith(told)
+    assert raised.value.status["message"].startswith(message)
     assert raised.value.code == 500
 
 

@@ -12,6 +12,7 @@ import pytest
 from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.server.in_process import World, run
 from tests.apiserver.support.hook_server import HookServer
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -99,13 +100,12 @@ async def ask(
     return status, json.loads(answer) if answer.startswith(b"{") else answer
 
 
-async def until(world: World, server: ApiServer, path: str, wanted: int = 200) -> Any:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            status, found = await ask(world, server, "GET", path)
-            if status == wanted:
-                return found
-            await asyncio.sleep(STEP_S)
+async def until(world: World, server: ApiServer, path: str, expected: int = 200) -> Any:
+    async def read() -> tuple[Any] | None:
+        status, found = await ask(world, server, "GET", path)
+        return (found,) if status == expected else None
+
+    return (await answered(read, within_s=WAIT_S))[0]
 
 
 def pair(version: str, name: str, **spec: str) -> Obj:

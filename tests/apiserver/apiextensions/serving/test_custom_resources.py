@@ -1,6 +1,5 @@
 """Custom resources from their definition to its end, over HTTP and a store in memory."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.server.in_process import World, run
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -59,12 +59,12 @@ async def until(
     world: World, server: ApiServer, path: str, is_so: Callable[[int, Any], bool]
 ) -> Any:
     """Return the object at a path when it is as it should be."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            status, found = await ask(world, server, "GET", path)
-            if is_so(status, found):
-                return found
-            await asyncio.sleep(STEP_S)
+
+    async def read() -> tuple[Any] | None:
+        status, found = await ask(world, server, "GET", path)
+        return (found,) if is_so(status, found) else None
+
+    return (await answered(read, within_s=WAIT_S))[0]
 
 
 async def establish(world: World, server: ApiServer, made: Obj) -> None:

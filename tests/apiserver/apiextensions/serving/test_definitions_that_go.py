@@ -1,6 +1,5 @@
 """Definitions while their objects are held by finalizers, and what a dry run shows of them."""
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,7 @@ from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.apiextensions.serving.test_conversion import DEFINITIONS, WAIT_S, ask
 from tests.apiserver.apiextensions.serving.test_custom_scales import MERGE, ODDS, prepared
 from tests.apiserver.server.in_process import World, run
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -18,13 +18,15 @@ PATH = f"{DEFINITIONS}/odds.o.io"
 
 async def reached(world: World, server: ApiServer, reason: str) -> Any:
     """Return the condition Terminating of the definition once it has a reason."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            _, found = await ask(world, server, "GET", PATH)
-            for each in found["status"]["conditions"]:
-                if each["type"] == "Terminating" and each["reason"] == reason:
-                    return each
-            await asyncio.sleep(0.01)
+
+    async def read() -> Any:
+        _, found = await ask(world, server, "GET", PATH)
+        for each in found["status"]["conditions"]:
+            if each["type"] == "Terminating" and each["reason"] == reason:
+                return each
+        return None
+
+    return await answered(read, within_s=WAIT_S)
 
 
 def test_a_definition_held_by_an_object_says_that_it_is_being_emptied(tmp_path: Path) -> None:
@@ -41,12 +43,11 @@ def test_a_definition_held_by_an_object_says_that_it_is_being_emptied(tmp_path: 
         )
         freed = {"metadata": {"finalizers": None}}
         await ask(world, server, "PATCH", f"{ODDS}/x", freed, media_type=MERGE)
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                status, _ = await ask(world, server, "GET", PATH)
-                if status == 404:
-                    return
-                await asyncio.sleep(0.01)
+
+        async def is_gone() -> bool:
+            return (await ask(world, server, "GET", PATH))[0] == 404
+
+        await answered(is_gone, within_s=WAIT_S)
 
     run(tmp_path, main)
 

@@ -64,7 +64,7 @@ def other_version(given: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "told"),
+    ("changes", "code", "message"),
     [
         ({"kind": None}, 400, ""),
         ({"kind": None, "apiVersion": None}, 400, ""),
@@ -75,12 +75,12 @@ def other_version(given: str) -> str:
         ({"kind": "Foo"}, 422, FOO),
     ],
 )
-def test_bodies(changes: Obj, code: int, told: str, tmp_path: Path) -> None:
+def test_bodies(changes: Obj, code: int, message: str, tmp_path: Path) -> None:
     async def main(world: World) -> None:
         server = await prepared(world)
         new = odd("y", **changes)
         status, answer = await ask(world, server, "POST", ODDS, new)
-        assert (status, answer["message"]) == (code, told.format("y") or missing(new))
+        assert (status, answer["message"]) == (code, message.format("y") or missing(new))
         if code == 422:
             assert answer["details"] == {
                 "name": "y",
@@ -98,7 +98,7 @@ def test_bodies(changes: Obj, code: int, told: str, tmp_path: Path) -> None:
         put = {**found, **changes}
         put = {name: value for name, value in put.items() if value is not None}
         status, answer = await ask(world, server, "PUT", f"{ODDS}/x", put)
-        assert (status, answer["message"]) == (code, told.format("x") or missing(put))
+        assert (status, answer["message"]) == (code, message.format("x") or missing(put))
         assert (await ask(world, server, "GET", f"{ODDS}/x"))[1] == found
 
     run(tmp_path, main)
@@ -120,7 +120,7 @@ def test_the_kind_of_a_status_is_that_of_the_object(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("patch", "code", "told"),
+    ("patch", "code", "message"),
     [
         ({"kind": "Foo"}, 422, FOO.format("x")),
         (
@@ -143,7 +143,7 @@ def test_the_kind_of_a_status_is_that_of_the_object(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("media_type", [MERGE, JSON_PATCH])
-def test_patches(patch: Obj, code: int, told: str, media_type: str, tmp_path: Path) -> None:
+def test_patches(patch: Obj, code: int, message: str, media_type: str, tmp_path: Path) -> None:
     body: Any = patch
     if media_type == JSON_PATCH:
         body = [
@@ -156,7 +156,7 @@ def test_patches(patch: Obj, code: int, told: str, media_type: str, tmp_path: Pa
     async def main(world: World) -> None:
         server = await prepared(world)
         status, answer = await ask(world, server, "PATCH", f"{ODDS}/x", body, media_type=media_type)
-        assert (status, answer["message"]) == (code, told)
+        assert (status, answer["message"]) == (code, message)
 
     run(tmp_path, main)
 

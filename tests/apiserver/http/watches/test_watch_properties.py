@@ -67,25 +67,25 @@ class Follower:
             self._watch()
 
 
-async def step(api: Api, followers: list[Follower], act: str, name: str, label: str) -> None:
+async def step(api: Api, followers: list[Follower], operation: str, name: str, label: str) -> None:
     """Do one thing."""
     store = api.world.store
-    if act == "put":
+    if operation == "put":
         body = {"metadata": {"name": name, "labels": {"l": label}}}
         made = await api.ask("POST", MAPS, body)
         if made.status == 409:
             await api.ask("PUT", f"{MAPS}/{name}", body)
-    elif act == "delete":
+    elif operation == "delete":
         await api.ask("DELETE", f"{MAPS}/{name}")
-    elif act == "watch":
+    elif operation == "watch":
         followers.append(Follower(api, name))
         await followers[-1].begin()
-    elif act == "forget":
+    elif operation == "forget":
         window = api.world.config_maps.window
         if api.world.registry.watch_cache.is_loaded and len(window):
             window.since = window._changes[-1].revision
             window._changes.clear()
-    elif act == "break":
+    elif operation == "break":
         store.break_watches(UnavailableError("broken"))
         await asyncio.sleep(1)
     else:

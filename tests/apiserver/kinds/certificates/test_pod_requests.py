@@ -11,9 +11,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from typing_extensions import override
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.access import AccessRequest, FullAccess
 from kvstack.apiserver.kinds.certificates.pod_requests import POD_CERTIFICATE_REQUESTS
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.certificates.keys import (
     EC,
     ED25519,
@@ -22,7 +22,14 @@ from tests.apiserver.kinds.certificates.keys import (
     request_of,
     text,
 )
-from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 PCRS = POD_CERTIFICATE_REQUESTS
 STATUS = PCRS.subresources["status"]
@@ -30,7 +37,7 @@ STUB = {"stubPKCS10Request": text(request_of(EC))}
 RSA_PUBLIC = rsa.RSAPublicNumbers(65537, (1 << 2047) + 9).public_key()
 
 
-def pod_request(**spec: Any) -> Obj:
+def pod_request(**spec: Any) -> Object:
     """Return a request; `spec` says how the key is told."""
     given = {
         "signerName": "e.com/s",
@@ -49,14 +56,14 @@ def public(key: Any) -> str:
     return text(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
-def signed(key: Any, signature: bytes) -> Obj:
+def signed(key: Any, signature: bytes) -> Object:
     """Return a request that tells a key and proves that it is the kubelet's."""
     return pod_request(pkixPublicKey=public(key), proofOfPossession=text(signature))
 
 
 def test_defaults() -> None:
     """A day."""
-    assert made(PCRS, pod_request())["spec"]["maxExpirationSeconds"] == 86400
+    assert prepared_object(PCRS, pod_request())["spec"]["maxExpirationSeconds"] == 86400
 
 
 @pytest.mark.parametrize(
@@ -114,7 +121,7 @@ def test_spec_is_immutable() -> None:
     assert message.endswith(": field is immutable")
 
 
-def answered(*kinds: str, **status: Any) -> Obj:
+def answered(*kinds: str, **status: Any) -> Object:
     """Return a request with conditions."""
     conditions = [
         {"type": kind, "status": "True", "reason": "R", "message": "m", "lastTransitionTime": NOW}
@@ -123,7 +130,7 @@ def answered(*kinds: str, **status: Any) -> Obj:
     return {**pod_request(), "status": {"conditions": conditions, **status}}
 
 
-def issued(chain: bytes | None = None, **times: str) -> Obj:
+def issued(chain: bytes | None = None, **times: str) -> Object:
     """Return a request whose certificate was issued for two hours."""
     given = {
         "notBefore": NOW,
@@ -134,7 +141,7 @@ def issued(chain: bytes | None = None, **times: str) -> Obj:
     return answered("Issued", certificateChain=text_of_chain, **given | times)
 
 
-def answer_refusals(new: Obj, old: Obj | None = None, **members: Any) -> list[str]:
+def answer_refusals(new: Object, old: Object | None = None, **members: Any) -> list[str]:
     """Return what is wrong with an answer."""
     return change_refusals(STATUS, new, old or pod_request(), **members)
 
@@ -190,7 +197,7 @@ def test_answers() -> None:
          "must be at least 10 minutes before status.notAfter"),
     ],
 )  # fmt: skip
-def test_issued_certificates(new: Obj, expected: str) -> None:
+def test_issued_certificates(new: Object, expected: str) -> None:
     """They are for the key, and their times are told as they are."""
     (message,) = answer_refusals(deepcopy(new))
     assert message.endswith(f": {expected}")

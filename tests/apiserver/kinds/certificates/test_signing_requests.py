@@ -5,10 +5,17 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.certificates.signing_requests import SIGNING_REQUESTS
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.certificates.keys import EC, ED25519, certificate, request_of, text
-from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 REQUEST = text(request_of(EC, Encoding.PEM))
 APPROVAL = SIGNING_REQUESTS.subresources["approval"]
@@ -16,16 +23,16 @@ STATUS = SIGNING_REQUESTS.subresources["status"]
 ISSUED = text(certificate())
 
 
-def signing_request(**spec: Any) -> Obj:
+def signing_request(**spec: Any) -> Object:
     """Return a request."""
     given = {"request": REQUEST, "signerName": "example.com/s", "usages": ["client auth"]}
     return {"metadata": {"name": "r"}, "spec": given | spec}
 
 
-def with_status(*kinds: str, status: str = "True", certificate: str = "") -> Obj:
+def with_status(*kinds: str, status: str = "True", certificate: str = "") -> Object:
     """Return a request with conditions."""
     conditions = [{"type": kind, "status": status} for kind in kinds]
-    found: Obj = {"conditions": conditions} if conditions else {}
+    found: Object = {"conditions": conditions} if conditions else {}
     if certificate:
         found["certificate"] = certificate
     return {**signing_request(), "status": found}
@@ -35,7 +42,7 @@ def test_who_asks() -> None:
     """The user of the request, whatever the object says; nothing is approved yet."""
     given = signing_request(username="root", groups=["a"], uid="1", extra={"a": ["b"]})
     given["status"] = {"conditions": [{"type": "Approved", "status": "True"}]}
-    found = made(SIGNING_REQUESTS, given, user="eve", groups=["g"], extra={"k": ("v",)})
+    found = prepared_object(SIGNING_REQUESTS, given, user="eve", groups=["g"], extra={"k": ("v",)})
     assert found["spec"] == {
         **signing_request()["spec"],
         "username": "eve",
@@ -124,7 +131,7 @@ def test_approval() -> None:
          ["status.conditions[0].status: Required value"]),
     ],
 )  # fmt: skip
-def test_conditions(new: Obj, old: Obj, expected: list[str]) -> None:
+def test_conditions(new: Object, old: Object, expected: list[str]) -> None:
     """Requests are approved or denied, for good."""
     assert change_refusals(APPROVAL, new, old) == expected
 
@@ -146,7 +153,7 @@ def test_conditions(new: Obj, old: Obj, expected: list[str]) -> None:
           ' allowed, found "CERTIFICATE REQUEST"']),
     ],
 )  # fmt: skip
-def test_issue(new: Obj, old: Obj, expected: list[str]) -> None:
+def test_issue(new: Object, old: Object, expected: list[str]) -> None:
     """A certificate is issued once; approval is not the signer's."""
     assert change_refusals(STATUS, new, old) == expected
 
@@ -170,7 +177,7 @@ def test_status_keeps_approval() -> None:
         (with_status("Denied", "Approved", "Failed"), "Denied,Failed"),
     ],
 )
-def test_cells(obj: Obj, expected: str) -> None:
+def test_cells(obj: Object, expected: str) -> None:
     """Who asks whom for how long, and how it stands."""
     obj["spec"] |= {"username": "u", "expirationSeconds": 3600}
     assert cells_of(SIGNING_REQUESTS, obj)[2:] == ["example.com/s", "u", "60m", expected]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.certificates.trust_bundles import TRUST_BUNDLES
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.certificates.keys import ED25519, certificate
 from tests.apiserver.kinds.hooks import cells_of, change_refusals, refusals
 
@@ -12,7 +12,7 @@ OTHER = certificate(ED25519, is_authority=True).decode()
 OMITTED = 'spec.trustBundle: Invalid value: "<value omitted>": '
 
 
-def bundle(text: str = ROOT, name: str = "b", signer: str = "") -> Obj:
+def bundle(text: str = ROOT, name: str = "b", signer: str = "") -> Object:
     """Return a bundle."""
     spec = {"trustBundle": text, **({"signerName": signer} if signer else {})}
     return {"metadata": {"name": name}, "spec": spec}

@@ -7,7 +7,7 @@ import pytest
 from kvstack.apiserver.kinds.core.endpoints import ENDPOINTS
 from tests.apiserver.kinds.hooks import (
     change_refusals,
-    made,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -23,7 +23,7 @@ def endpoints(*addresses: str, **members: Any) -> dict[str, Any]:
 def test_protocol_is_tcp_by_default() -> None:
     """Of each port."""
     given = endpoints("10.0.0.1", ports=[{"port": 1}, {"port": 2, "protocol": "UDP"}])
-    ports = made(ENDPOINTS, given)["subsets"][0]["ports"]
+    ports = prepared_object(ENDPOINTS, given)["subsets"][0]["ports"]
     assert [each["protocol"] for each in ports] == ["TCP", "UDP"]
 
 

@@ -8,7 +8,13 @@ import pytest
 from kvstack.apiserver.kinds.core.config_maps import CONFIG_MAPS
 from kvstack.apiserver.kinds.core.keyed_data import DATA_BYTES_MAX
 from kvstack.apiserver.kinds.core.secrets import SECRETS
-from tests.apiserver.kinds.hooks import change_refusals, changed, made, refusals, warnings_of
+from tests.apiserver.kinds.hooks import (
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+    warnings_of,
+)
 
 BAD_KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g."
@@ -54,9 +60,11 @@ def test_size_of_config_maps() -> None:
 
 def test_null_bytes_are_empty() -> None:
     """The store cannot tell them apart."""
-    assert made(CONFIG_MAPS, config_map(binaryData={"a": None}))["binaryData"] == {"a": ""}
+    assert prepared_object(CONFIG_MAPS, config_map(binaryData={"a": None}))["binaryData"] == {
+        "a": ""
+    }
     given = secret() | {"data": {"a": None, "b": "eA=="}}
-    assert made(SECRETS, given)["data"] == {"a": "", "b": "eA=="}
+    assert prepared_object(SECRETS, given)["data"] == {"a": "", "b": "eA=="}
 
 
 SEALED = "Forbidden: field is immutable when `immutable` is set"
@@ -89,10 +97,10 @@ def test_sealed_secret() -> None:
 def test_string_data_is_written_over_data() -> None:
     """And is never stored itself."""
     given = secret(a="eA==", b="eQ==") | {"stringData": {"b": "z", "c": "é"}}
-    found = made(SECRETS, given)
+    found = prepared_object(SECRETS, given)
     assert found["data"] == {"a": "eA==", "b": "eg==", "c": encoded(b"\xc3\xa9")}
     assert "stringData" not in found
-    assert "data" not in made(SECRETS, {"metadata": {}, "stringData": {}})
+    assert "data" not in prepared_object(SECRETS, {"metadata": {}, "stringData": {}})
 
 
 def test_type_is_kept_where_a_change_names_none() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.core.leases import LEASES
-from tests.apiserver.kinds.hooks import change_refusals, changed, made
+from tests.apiserver.kinds.hooks import change_refusals, changed, prepared_object
 
 
 def lease(**spec: Any) -> dict[str, Any]:
@@ -52,6 +52,6 @@ def test_spec(spec: dict[str, Any], expected: list[str]) -> None:
 def test_gated_fields_stay_only_where_they_are() -> None:
     """Coordinated leader election is off."""
     given = lease(strategy="OldestEmulationVersion", preferredHolder="a")
-    assert made(LEASES, given)["spec"] == {}
+    assert prepared_object(LEASES, given)["spec"] == {}
     assert changed(LEASES, given, lease())["spec"] == {}
     assert changed(LEASES, given, given)["spec"] == given["spec"]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.core.limit_ranges import LIMIT_RANGES
-from tests.apiserver.kinds.hooks import made, refusals
+from tests.apiserver.kinds.hooks import prepared_object, refusals
 
 
 def limit_range(*limits: dict[str, Any]) -> dict[str, Any]:
@@ -32,15 +32,19 @@ def test_defaults_of_containers(
     limit: dict[str, Any], default: dict[str, str] | None, asked: dict[str, str] | None
 ) -> None:
     """A limit comes from the maximum, a request from the limit or the minimum."""
-    (found,) = made(LIMIT_RANGES, limit_range({"type": "Container", **limit}))["spec"]["limits"]
+    (found,) = prepared_object(LIMIT_RANGES, limit_range({"type": "Container", **limit}))["spec"][
+        "limits"
+    ]
     assert (found.get("default"), found.get("defaultRequest")) == (default, asked)
-    (found,) = made(LIMIT_RANGES, limit_range({"type": "Pod", **limit}))["spec"]["limits"]
+    (found,) = prepared_object(LIMIT_RANGES, limit_range({"type": "Pod", **limit}))["spec"][
+        "limits"
+    ]
     assert found == {"type": "Pod", **limit}
 
 
 def test_name_is_made_up_where_there_is_none() -> None:
     """An old habit of this kind."""
-    assert made(LIMIT_RANGES, {"metadata": {}})["metadata"]["name"] == "some-uid"
+    assert prepared_object(LIMIT_RANGES, {"metadata": {}})["metadata"]["name"] == "some-uid"
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,14 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.core.namespaces import NAMESPACES
-from tests.apiserver.kinds.hooks import NOW, change_refusals, changed, made, patched, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    change_refusals,
+    changed,
+    patched,
+    prepared_object,
+    refusals,
+)
 
 STATUS = NAMESPACES.subresources["status"]
 FINALIZE = NAMESPACES.subresources["finalize"]
@@ -19,9 +26,12 @@ NAMESPACE: dict[str, Any] = {
 def test_new_namespace() -> None:
     """It has its label and finalizer, and is active."""
     given = {"metadata": {"name": "n"}, "status": {"phase": "Terminating", "x": "y"}}
-    assert made(NAMESPACES, given) == NAMESPACE
+    assert prepared_object(NAMESPACES, given) == NAMESPACE
     more = {"metadata": {"name": "n"}, "spec": {"finalizers": ["example.com/f"]}}
-    assert made(NAMESPACES, more)["spec"]["finalizers"] == ["example.com/f", "kubernetes"]
+    assert prepared_object(NAMESPACES, more)["spec"]["finalizers"] == [
+        "example.com/f",
+        "kubernetes",
+    ]
 
 
 def test_label_is_put_right() -> None:

@@ -8,8 +8,8 @@ from kvstack.apiserver.kinds.core.nodes import NODES
 from tests.apiserver.kinds.hooks import (
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
 )
@@ -42,22 +42,22 @@ def test_pod_cidrs_are_joined(
     spec: dict[str, Any], single: str | None, several: list[str] | None
 ) -> None:
     """The single field wins where they differ."""
-    found = made(NODES, node(**spec))["spec"]
+    found = prepared_object(NODES, node(**spec))["spec"]
     assert (found.get("podCIDR"), found.get("podCIDRs")) == (single, several)
 
 
 def test_allocatable_is_the_capacity_if_it_is_not_given() -> None:
     """Amounts below a thousandth are rounded up."""
-    found = made(NODES, with_status(capacity={"cpu": "1", "memory": "1u"}))["status"]
+    found = prepared_object(NODES, with_status(capacity={"cpu": "1", "memory": "1u"}))["status"]
     assert found["allocatable"] == found["capacity"] == {"cpu": "1", "memory": "1m"}
     given = with_status(capacity={"cpu": "2"}, allocatable={"cpu": "1"})
-    assert made(NODES, given)["status"]["allocatable"] == {"cpu": "1"}
+    assert prepared_object(NODES, given)["status"]["allocatable"] == {"cpu": "1"}
 
 
 def test_status_is_kept_on_creation_and_only_its_endpoint_changes_it() -> None:
     """As kubelets make their node with a status."""
     given = with_status(phase="Running", config={"error": "e"})
-    old = made(NODES, given)
+    old = prepared_object(NODES, given)
     assert old["status"] == {"phase": "Running"}
     new = patched(old, {"spec": {"unschedulable": True}, "status": {"phase": "Terminated"}})
     assert changed(NODES, new, old)["status"] == {"phase": "Running"}
@@ -68,7 +68,7 @@ def test_status_is_kept_on_creation_and_only_its_endpoint_changes_it() -> None:
 def test_fields_of_gone_features_stay_only_where_they_are() -> None:
     """They are dropped from what is new."""
     source = {"configMap": CONFIG_MAP}
-    assert "configSource" not in made(NODES, node(configSource=source))["spec"]
+    assert "configSource" not in prepared_object(NODES, node(configSource=source))["spec"]
     old, new = node(configSource=source), node(configSource=source, externalID="")
     assert changed(NODES, new, old)["spec"]["configSource"] == source
     assert "configSource" not in changed(NODES, new, NODE)["spec"]

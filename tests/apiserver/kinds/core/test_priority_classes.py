@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.core.priority_classes import PRIORITY_CLASSES, SYSTEM_CLASSES
-from tests.apiserver.kinds.hooks import change_refusals, made, refusals
+from tests.apiserver.kinds.hooks import change_refusals, prepared_object, refusals
 
 RESERVED = (
     "metadata.name: Forbidden: priority class names with 'system-' prefix are reserved for system"
@@ -49,7 +49,7 @@ def test_rules(name: str, members: dict[str, Any], expected: list[str]) -> None:
 
 def test_default_and_generation() -> None:
     """Preemption is the default."""
-    new = made(PRIORITY_CLASSES, priority_class())
+    new = prepared_object(PRIORITY_CLASSES, priority_class())
     assert new["preemptionPolicy"] == "PreemptLowerPriority"
     assert new["metadata"]["generation"] == 1
 

@@ -8,8 +8,8 @@ from kvstack.apiserver.kinds.core.resource_quotas import RESOURCE_QUOTAS
 from tests.apiserver.kinds.hooks import (
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
 )
@@ -33,7 +33,7 @@ def selecting(name: str, operator: str, *values: str, **spec: Any) -> dict[str, 
 def test_status_is_its_endpoint_s() -> None:
     """It is dropped from new ones and kept by changes."""
     given = patched(quota(), {"status": {"hard": {"pods": "1"}}})
-    assert made(RESOURCE_QUOTAS, given)["status"] == {}
+    assert prepared_object(RESOURCE_QUOTAS, given)["status"] == {}
     new = quota(hard={"pods": "2"})
     assert changed(RESOURCE_QUOTAS, new, given)["status"] == given["status"]
     by_status = changed(STATUS, patched(given, {"spec": {"hard": {"pods": "2"}}}), quota())

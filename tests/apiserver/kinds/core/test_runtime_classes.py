@@ -5,7 +5,7 @@ from typing import Any
 from kvstack.apiserver.kinds.core.runtime_classes import RUNTIME_CLASSES
 from tests.apiserver.kinds.hooks import (
     change_refusals,
-    made,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -30,7 +30,7 @@ def test_handler_is_a_label_that_stays() -> None:
 def test_overhead_has_amounts() -> None:
     """Rounded up to thousandths, not negative."""
     given = runtime_class(overhead={"podFixed": {"cpu": "1u"}})
-    assert made(RUNTIME_CLASSES, given)["overhead"]["podFixed"] == {"cpu": "1m"}
+    assert prepared_object(RUNTIME_CLASSES, given)["overhead"]["podFixed"] == {"cpu": "1m"}
     (found,) = refusals(RUNTIME_CLASSES, runtime_class(overhead={"podFixed": {"cpu": "-1"}}))
     assert found == (
         'overhead.limits[cpu]: Invalid value: "-1": must be greater than or equal to 0'

@@ -1,7 +1,7 @@
 """ServiceAccounts keep names of Secrets only."""
 
 from kvstack.apiserver.kinds.core.service_accounts import SERVICE_ACCOUNTS
-from tests.apiserver.kinds.hooks import changed, made, warnings_of, warnings_of_change
+from tests.apiserver.kinds.hooks import changed, prepared_object, warnings_of, warnings_of_change
 
 WARNING = (
     "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer"
@@ -12,7 +12,7 @@ WARNING = (
 def test_only_names_of_secrets_are_kept() -> None:
     """On creation and on change."""
     given = {"metadata": {"name": "a"}, "secrets": [{"name": "s", "uid": "u"}, {"kind": "Secret"}]}
-    assert made(SERVICE_ACCOUNTS, given)["secrets"] == [{"name": "s"}, {}]
+    assert prepared_object(SERVICE_ACCOUNTS, given)["secrets"] == [{"name": "s"}, {}]
     assert changed(SERVICE_ACCOUNTS, given, given)["secrets"] == [{"name": "s"}, {}]
 
 

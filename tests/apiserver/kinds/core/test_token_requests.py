@@ -31,10 +31,10 @@ def request(**spec: Any) -> dict[str, Any]:
     return made
 
 
-def refusal(act: Callable[..., object], *arguments: Any) -> str:
+def refusal(operation: Callable[..., object], *arguments: Any) -> str:
     """Return what is raised."""
     with pytest.raises(ApiError) as error:
-        act(*arguments)
+        operation(*arguments)
     return f"{error.value.code} {error.value.message}"
 
 

@@ -7,25 +7,31 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.access import AccessRequest, FullAccess
 from kvstack.apiserver.kinds.devices.claims import CLAIMS
 from kvstack.apiserver.kinds.devices.classes import CLASSES
 from kvstack.apiserver.kinds.devices.templates import CLAIM_TEMPLATES
-from kvstack.apiserver.kinds.strategy import Obj
-from tests.apiserver.kinds.hooks import cells_of, change_refusals, changed, made, refusals
+from tests.apiserver.kinds.hooks import (
+    cells_of,
+    change_refusals,
+    changed,
+    prepared_object,
+    refusals,
+)
 
 STATUS = CLAIMS.subresources["status"]
 RESULT = {"request": "r", "driver": "d.io", "pool": "p", "device": "x"}
 DEVICE = {"driver": "d.io", "pool": "p", "device": "x"}
 
 
-def claim(exactly: Obj | None = None, **devices: Any) -> Obj:
+def claim(exactly: Object | None = None, **devices: Any) -> Object:
     """Return a claim with one request."""
     request = {"name": "r", "exactly": {"deviceClassName": "c", **(exactly or {})}}
     return {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request], **devices}}}
 
 
-def allocated(*results: Obj, **status: Any) -> Obj:
+def allocated(*results: Object, **status: Any) -> Object:
     """Return a claim that got devices."""
     allocation = {"devices": {"results": deepcopy(list(results or (RESULT,)))}}
     return {**claim(), "status": {"allocation": allocation, **deepcopy(status)}}
@@ -33,7 +39,9 @@ def allocated(*results: Obj, **status: Any) -> Obj:
 
 def test_defaults() -> None:
     """One device, by count; tolerations compare values."""
-    found = made(CLAIMS, claim({"tolerations": [{"key": "a"}], "derivedAttributes": [{}]}))
+    found = prepared_object(
+        CLAIMS, claim({"tolerations": [{"key": "a"}], "derivedAttributes": [{}]})
+    )
     assert found["spec"]["devices"]["requests"][0]["exactly"] == {
         "deviceClassName": "c",
         "allocationMode": "ExactCount",
@@ -87,7 +95,7 @@ def test_defaults() -> None:
         ]),
     ],
 )  # fmt: skip
-def test_rules(obj: Obj, expected: list[str]) -> None:
+def test_rules(obj: Object, expected: list[str]) -> None:
     """Of requests, constraints and configuration."""
     assert refusals(CLAIMS, obj) == expected
 
@@ -206,7 +214,7 @@ def test_changes() -> None:
         ]),
     ],
 )  # fmt: skip
-def test_statuses(new: Obj, old: Obj, expected: list[str]) -> None:
+def test_statuses(new: Object, old: Object, expected: list[str]) -> None:
     """What was allocated, to whom, and what drivers say of it."""
     assert change_refusals(STATUS, new, old) == expected
 
@@ -289,7 +297,7 @@ def test_who_reports() -> None:
         (allocated(reservedFor=[{}]), "allocated,reserved"),
     ],
 )
-def test_cells(obj: Obj, expected: str) -> None:
+def test_cells(obj: Object, expected: str) -> None:
     """How far a claim is."""
     assert cells_of(CLAIMS, obj)[1] == expected
     obj["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.devices.slices import SLICES
 from kvstack.apiserver.kinds.devices.taint_rules import TAINT_RULES
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.hooks import (
     NOW,
     cells_of,
     change_refusals,
     changed,
-    made,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -21,9 +21,9 @@ from tests.apiserver.kinds.hooks import (
 TAINT = {"key": "k", "effect": "NoSchedule"}
 
 
-def resource_slice(*devices: Obj, **spec: Any) -> Obj:
+def resource_slice(*devices: Object, **spec: Any) -> Object:
     """Return a slice of one node."""
-    given: Obj = {
+    given: Object = {
         "driver": "d.io",
         "nodeName": "n",
         "pool": {"name": "p", "resourceSliceCount": 1},
@@ -153,7 +153,7 @@ def test_numbers_of_devices() -> None:
     ]
 
 
-def policy(**members: Any) -> Obj:
+def policy(**members: Any) -> Object:
     """Return a device of ten units of which claims may get some."""
     capacity = {"value": "10", "requestPolicy": members}
     return {"allowMultipleAllocations": True, "capacity": {"m": capacity}}
@@ -208,7 +208,7 @@ def test_policies(members: dict[str, Any], expected: list[str]) -> None:
 def test_changes() -> None:
     """Driver, pool and node stay; what a device has wrong may stay."""
     bad = {"capacity": {"m": {"value": "1", "requestPolicy": {}}}, "taints": [{"key": "a b"}]}
-    old = made(SLICES, resource_slice(bad))
+    old = prepared_object(SLICES, resource_slice(bad))
     assert len(refusals(SLICES, resource_slice(bad))) == 3
     assert change_refusals(SLICES, old, old) == []
     new = resource_slice(driver="o.io", nodeName="m", pool={"name": "q", "resourceSliceCount": 1})
@@ -228,7 +228,7 @@ def test_fields_that_are_off() -> None:
         "consumesCounters": [{"counterSet": "a", "compatibilityGroups": ["g"]}],
     }
     given = resource_slice(device, skipNodeOperations=["*"], partitionTypeAttribute="a/b")
-    found = made(SLICES, given)["spec"]
+    found = prepared_object(SLICES, given)["spec"]
     assert found == {
         **resource_slice()["spec"],
         "devices": [
@@ -241,7 +241,9 @@ def test_fields_that_are_off() -> None:
 def test_taints_since() -> None:
     """The time of the request, if none is given."""
     taints = [TAINT, {**TAINT, "timeAdded": "2020-01-01T00:00:00Z"}]
-    found = made(SLICES, resource_slice({"taints": taints}))["spec"]["devices"][0]["taints"]
+    found = prepared_object(SLICES, resource_slice({"taints": taints}))["spec"]["devices"][0][
+        "taints"
+    ]
     assert [each["timeAdded"] for each in found] == [NOW, "2020-01-01T00:00:00Z"]
 
 
@@ -254,7 +256,7 @@ def test_warnings_and_cells() -> None:
     assert cells_of(SLICES, obj)[:4] == ["s", "n", "D.io", "p"]
 
 
-def taint_rule(**taint: Any) -> Obj:
+def taint_rule(**taint: Any) -> Object:
     """Return a rule."""
     spec = {"deviceSelector": {"driver": "d.io"}, "taint": TAINT | taint}
     return {"metadata": {"name": "r"}, "spec": spec}
@@ -277,7 +279,7 @@ def test_taint_rules() -> None:
 
 def test_changes_of_taint_rules() -> None:
     """Another effect counts from now on."""
-    old = made(TAINT_RULES, taint_rule(timeAdded="2020-01-01T00:00:00Z"))
+    old = prepared_object(TAINT_RULES, taint_rule(timeAdded="2020-01-01T00:00:00Z"))
     new = taint_rule(effect="NoExecute", timeAdded="2020-01-01T00:00:00Z")
     found = changed(TAINT_RULES, new, old)
     assert (found["spec"]["taint"]["timeAdded"], found["metadata"]["generation"]) == (NOW, 2)

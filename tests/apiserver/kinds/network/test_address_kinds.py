@@ -11,8 +11,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
 )
 
@@ -142,7 +142,7 @@ def test_status_of_service_cidrs() -> None:
             "status": {"conditions": [{"type": "Ready"}]},
         },
     )
-    assert made(SERVICE_CIDRS, new)["status"] == {}
+    assert prepared_object(SERVICE_CIDRS, new)["status"] == {}
     assert changed(SERVICE_CIDRS, new, old)["status"] == {}
     found = changed(STATUS, new, old)
     assert found == old | {"status": new["status"]}
@@ -162,8 +162,8 @@ def policy(block: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 def test_policy_types() -> None:
     """Egress is one by default where there are such rules."""
-    assert made(NETWORK_POLICIES, policy({}))["spec"]["policyTypes"] == ["Ingress"]
-    both = made(NETWORK_POLICIES, policy({}, egress=[{}]))["spec"]["policyTypes"]
+    assert prepared_object(NETWORK_POLICIES, policy({}))["spec"]["policyTypes"] == ["Ingress"]
+    both = prepared_object(NETWORK_POLICIES, policy({}, egress=[{}]))["spec"]["policyTypes"]
     assert both == ["Ingress", "Egress"]
 
 

@@ -9,8 +9,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -127,7 +127,9 @@ def test_endpoints() -> None:
 
 def test_ports() -> None:
     """Names are unique, also the empty one."""
-    assert made(ENDPOINT_SLICES, with_ports({}))["ports"] == [{"name": "", "protocol": "TCP"}]
+    assert prepared_object(ENDPOINT_SLICES, with_ports({}))["ports"] == [
+        {"name": "", "protocol": "TCP"}
+    ]
     given = with_ports({}, {}, {"name": "A", "protocol": "X", "appProtocol": "/a"})
     found = refusals(ENDPOINT_SLICES, given)
     assert found[0] == 'ports[1].name: Duplicate value: ""'
@@ -142,7 +144,7 @@ def test_topology_is_not_taken() -> None:
     """Only the node that an unchanged name stood for is kept."""
     labels = {"kubernetes.io/hostname": "n1", "x": "y"}
     given = endpoint_slice("10.0.0.1", deprecatedTopology=labels)
-    assert made(ENDPOINT_SLICES, given)["endpoints"] == [{"addresses": ["10.0.0.1"]}]
+    assert prepared_object(ENDPOINT_SLICES, given)["endpoints"] == [{"addresses": ["10.0.0.1"]}]
     assert changed(ENDPOINT_SLICES, given, given)["endpoints"] == given["endpoints"]
     new = endpoint_slice("10.0.0.2", deprecatedTopology=labels)
     assert changed(ENDPOINT_SLICES, new, given)["endpoints"] == [
@@ -181,7 +183,7 @@ def test_change() -> None:
 
 def test_generation() -> None:
     """Endpoints and labels raise it, other metadata does not."""
-    old = made(ENDPOINT_SLICES, endpoint_slice("10.0.0.1"))
+    old = prepared_object(ENDPOINT_SLICES, endpoint_slice("10.0.0.1"))
     for patch, expected in (
         ({}, 1),
         ({"metadata": {"annotations": {"a": "b"}}}, 1),

@@ -10,8 +10,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -191,7 +191,7 @@ def test_what_is_wrong_may_stay() -> None:
 
 def test_generation_and_status() -> None:
     """A change of the spec raises the one; the other has its endpoint."""
-    old = made(INGRESSES, ingress())
+    old = prepared_object(INGRESSES, ingress())
     assert old["metadata"]["generation"] == 1
     new = patched(old, {"spec": {"ingressClassName": "c"}, "status": {"loadBalancer": {"x": 1}}})
     found = changed(INGRESSES, new, old)
@@ -293,7 +293,7 @@ def test_ingress_classes(given: dict[str, Any], expected: list[str]) -> None:
 
 def test_change_of_an_ingress_class() -> None:
     """The controller stays; parameters raise the generation."""
-    old = made(INGRESS_CLASSES, ingress_class())
+    old = prepared_object(INGRESS_CLASSES, ingress_class())
     assert change_refusals(INGRESS_CLASSES, ingress_class("x.y/z"), old) == [
         'spec.controller: Invalid value: "x.y/z": field is immutable'
     ]

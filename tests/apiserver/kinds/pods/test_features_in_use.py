@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kvstack.apiserver.kinds.pods.strategy import PODS
-from tests.apiserver.kinds.hooks import made
+from tests.apiserver.kinds.hooks import prepared_object
 from tests.apiserver.kinds.pods.examples import container_with, pod_with, refused_change
 
 Obj = dict[str, Any]
@@ -18,7 +18,7 @@ def stop(signal: str) -> Obj:
     return {"lifecycle": {"stopSignal": signal}}
 
 
-def asked(**action: Any) -> Obj:
+def probed(**action: Any) -> Obj:
     """Return a container with a probe over HTTP."""
     return {"livenessProbe": {"httpGet": {"path": "/", "port": 80, **action}}}
 
@@ -53,9 +53,9 @@ def tolerant(operator: str, value: str) -> Obj:
                 ' supported values: "SIGKILL", "SIGTERM"'
             ],
         ),
-        (asked(protocol="HTTP2"), {}, []),
+        (probed(protocol="HTTP2"), {}, []),
         (
-            asked(protocol="HTTP3"),
+            probed(protocol="HTTP3"),
             {},
             [
                 'spec.containers[0].livenessProbe.httpGet.protocol: Unsupported value: "HTTP3":'
@@ -63,7 +63,7 @@ def tolerant(operator: str, value: str) -> Obj:
             ],
         ),
         (
-            asked(protocol="HTTP2", scheme="HTTPS"),
+            probed(protocol="HTTP2", scheme="HTTPS"),
             {},
             [
                 'spec.containers[0].livenessProbe.httpGet.protocol: Invalid value: "HTTP2":'
@@ -71,7 +71,7 @@ def tolerant(operator: str, value: str) -> Obj:
             ],
         ),
         (
-            asked(protocol="HTTP2", host="h"),
+            probed(protocol="HTTP2", host="h"),
             {},
             [
                 'spec.containers[0].livenessProbe.httpGet.host: Invalid value: "h":'
@@ -131,22 +131,24 @@ def test_names_of_groups() -> None:
 
 def test_new_pods() -> None:
     """The fields are dropped, and a lifecycle that is left without any other."""
-    container = {**stop("SIGTERM"), **mounted("nodev"), **asked(protocol="HTTP2")}
+    container = {**stop("SIGTERM"), **mounted("nodev"), **probed(protocol="HTTP2")}
     spec = {"schedulingGroup": {"podGroupName": "a"}, "volumes": [PICTURE]}
-    found = made(PODS, container_with(container, **spec))["spec"]
+    found = prepared_object(PODS, container_with(container, **spec))["spec"]
     (first,) = found["containers"]
     assert "schedulingGroup" not in found
     assert "lifecycle" not in first
     assert "bindMountOptions" not in first["volumeMounts"][0]
     assert "protocol" not in first["livenessProbe"]["httpGet"]
     other = {"lifecycle": {"stopSignal": "SIGTERM", "preStop": {"sleep": {"seconds": 1}}}}
-    (kept,) = made(PODS, container_with(other))["spec"]["containers"]
+    (kept,) = prepared_object(PODS, container_with(other))["spec"]["containers"]
     assert kept["lifecycle"] == {"preStop": {"sleep": {"seconds": 1}}}
 
 
 def test_annotations_of_init_containers() -> None:
     """They held what is a field now."""
     old = {"pod.beta.kubernetes.io/init-containers": "[]"}
-    found = made(PODS, pod_with({}, {"annotations": {**old, "a": "b"}}))
+    found = prepared_object(PODS, pod_with({}, {"annotations": {**old, "a": "b"}}))
     assert found["metadata"]["annotations"] == {"a": "b"}
-    assert "annotations" not in made(PODS, pod_with({}, {"annotations": old}))["metadata"]
+    assert (
+        "annotations" not in prepared_object(PODS, pod_with({}, {"annotations": old}))["metadata"]
+    )

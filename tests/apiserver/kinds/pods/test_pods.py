@@ -22,8 +22,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     changed,
     context_of,
-    made,
     patched,
+    prepared_object,
     warnings_of,
 )
 from tests.apiserver.kinds.pods.examples import (
@@ -40,7 +40,7 @@ TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 def test_new_pods() -> None:
     """Defaults, an empty status with the class of service, the first generation."""
-    pod = made(PODS, pod_with({}, {"generation": 7}, {"phase": "Running"}))
+    pod = prepared_object(PODS, pod_with({}, {"generation": 7}, {"phase": "Running"}))
     assert pod["metadata"]["generation"] == 1
     assert pod["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     spec = pod["spec"]
@@ -51,7 +51,7 @@ def test_new_pods() -> None:
 
 
 def test_gated_pods_say_so() -> None:
-    pod = made(PODS, pod_with({"schedulingGates": [{"name": "g"}]}))
+    pod = prepared_object(PODS, pod_with({"schedulingGates": [{"name": "g"}]}))
     condition = condition_of(pod, "PodScheduled")
     assert condition is not None
     assert (condition["reason"], condition["lastTransitionTime"]) == ("SchedulingGated", NOW)
@@ -73,7 +73,7 @@ def test_label_keys_complete_selectors() -> None:
             {"labelSelector": {}, "matchLabelKeys": ["a"], "topologyKey": "z"}
         ],
     }
-    made_spec = made(PODS, pod_with(spec, {"labels": {"a": "b"}}))["spec"]
+    made_spec = prepared_object(PODS, pod_with(spec, {"labels": {"a": "b"}}))["spec"]
     wanted = {"key": "a", "operator": "In", "values": ["b"]}
     (term,) = made_spec["affinity"]["podAffinity"][TERMS]
     assert term["labelSelector"] == {"matchExpressions": [wanted]}
@@ -119,7 +119,7 @@ def test_pod_resources_are_completed() -> None:
         "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "hugepages-2Mi": "4Mi"}}
     }
     pod = container_with(container, resources={"limits": {"memory": "1Gi"}})
-    resources = made(PODS, pod)["spec"]["resources"]
+    resources = prepared_object(PODS, pod)["spec"]["resources"]
     assert resources == {
         "limits": {"memory": "1Gi", "hugepages-2Mi": "4Mi", "cpu": "2"},
         "requests": {"cpu": "1", "memory": "1Gi", "hugepages-2Mi": "4Mi"},
@@ -324,7 +324,7 @@ def test_conditions_keep_their_time() -> None:
 
 
 def test_selectable_fields() -> None:
-    pod = made(PODS, pod_with({"nodeName": "n", "hostNetwork": True}))
+    pod = prepared_object(PODS, pod_with({"nodeName": "n", "hostNetwork": True}))
     pod["status"]["podIPs"] = [{"ip": "1.2.3.4"}]
     assert selectable(pod) == {
         "spec.nodeName": "n",
@@ -531,7 +531,7 @@ def test_rows_of_pods_that_have_ended() -> None:
 
 def test_hooks_leave_stored_objects_alone() -> None:
     """An update changes the new object only."""
-    old = made(PODS, pod_with({"schedulingGates": [{"name": "g"}]}))
+    old = prepared_object(PODS, pod_with({"schedulingGates": [{"name": "g"}]}))
     before = deepcopy(old)
     changed(PODS, patched(old, {"spec": {"nodeSelector": {"a": "b"}}}), old)
     assert refused_change(patched(old, {"spec": {"nodeSelector": {"a": "b"}}}), old) == []

@@ -190,13 +190,13 @@ def test_proc_mounts(context: Obj, spec: Obj, expected: list[str]) -> None:
     assert [each.removeprefix(path) for each in errors] == expected
 
 
-def test_privileged_containers_may_be_disallowed() -> None:
+def test_privileged_containers_are_disallowed_unless_they_are_allowed() -> None:
     """By a setting of the server."""
     container = {"name": "c", "image": "a", "securityContext": {"privileged": True}}
-    assert refused({"containers": [container]}, allow_privileged=False) == [
+    assert refused({"containers": [container]}) == [
         "spec.containers[0].securityContext.privileged: Forbidden: disallowed by cluster policy"
     ]
-    assert refused({"containers": [container]}) == []
+    assert refused({"containers": [container]}, allow_privileged=True) == []
 
 
 WINDOWS = {"os": {"name": "windows"}}
@@ -242,21 +242,24 @@ def test_host_processes_of_windows() -> None:
     host = {"windowsOptions": {"hostProcess": True}}
     one = {"name": "c", "image": "a", "securityContext": host}
     other = {"name": "d", "image": "a"}
-    assert refused({**WINDOWS, "hostNetwork": True, "containers": [one, other]}) == [
+    allowed: dict[str, Any] = {"allow_privileged": True}
+    assert refused({**WINDOWS, "hostNetwork": True, "containers": [one, other]}, **allowed) == [
         'spec: Invalid value: "": If pod contains any hostProcess containers then all containers'
         " must be HostProcess containers"
     ]
     conflict = {"windowsOptions": {"hostProcess": False}}
     assert refused(
-        {**WINDOWS, "hostNetwork": True, "containers": [one], "securityContext": conflict}
+        {**WINDOWS, "hostNetwork": True, "containers": [one], "securityContext": conflict},
+        **allowed,
     )[0] == (
         "spec.containers[0].securityContext.windowsOptions.hostProcess: Invalid value: true:"
         " pod hostProcess value must be identical if both are specified, was false"
     )
-    assert refused({**WINDOWS, "hostNetwork": True, "containers": [one]}) == []
-    assert refused(
-        {**WINDOWS, "hostNetwork": True, "containers": [one]}, allow_privileged=False
-    ) == ["spec: Forbidden: hostProcess containers are disallowed by cluster policy"]
+    alone = {**WINDOWS, "hostNetwork": True, "containers": [one]}
+    assert refused(alone, **allowed) == []
+    assert refused(alone) == [
+        "spec: Forbidden: hostProcess containers are disallowed by cluster policy"
+    ]
 
 
 def test_static_pods() -> None:

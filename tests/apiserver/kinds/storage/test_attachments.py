@@ -9,8 +9,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
 )
 
@@ -105,7 +105,7 @@ def test_inline_volumes(members: dict[str, Any], expected: list[str]) -> None:
 def test_inline_capacity_is_rounded() -> None:
     """As all amounts are."""
     given = inline(capacity={"storage": "1u"})
-    found = made(VOLUME_ATTACHMENTS, given)["spec"]["source"]["inlineVolumeSpec"]
+    found = prepared_object(VOLUME_ATTACHMENTS, given)["spec"]["source"]["inlineVolumeSpec"]
     assert found["capacity"] == {"storage": "1m"}
 
 
@@ -154,7 +154,7 @@ def test_each_endpoint_changes_its_part() -> None:
             "status": {"attached": True},
         },
     )
-    assert made(VOLUME_ATTACHMENTS, new)["status"] == {"attached": False}
+    assert prepared_object(VOLUME_ATTACHMENTS, new)["status"] == {"attached": False}
     found = changed(VOLUME_ATTACHMENTS, new, attachment())
     assert (found["spec"]["nodeName"], found["status"]) == ("m", {"attached": False})
     assert changed(STATUS, new, attachment()) == attachment() | {"status": {"attached": True}}

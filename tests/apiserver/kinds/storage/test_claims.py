@@ -10,8 +10,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -43,7 +43,7 @@ def bound(size: str = "1Gi", capacity: str = "1Gi", **spec: Any) -> dict[str, An
 
 def test_defaults() -> None:
     """A claim is pending, and for a file system."""
-    found = made(CLAIMS, claim("1u") | {"status": {"phase": "Bound"}})
+    found = prepared_object(CLAIMS, claim("1u") | {"status": {"phase": "Bound"}})
     assert found["spec"]["volumeMode"] == "Filesystem"
     assert found["spec"]["resources"]["requests"] == {"storage": "1m"}
     assert found["status"] == {"phase": "Pending"}
@@ -78,7 +78,7 @@ def test_sources_of_new_claims(
         given["spec"]["dataSource"] = source
     if reference is not None:
         given["spec"]["dataSourceRef"] = reference
-    spec = made(CLAIMS, given)["spec"]
+    spec = prepared_object(CLAIMS, given)["spec"]
     reference_found, source_found = spec.get("dataSourceRef"), spec.get("dataSource")
     assert (reference_found, source_found) == expected
 

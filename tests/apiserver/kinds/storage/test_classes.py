@@ -9,7 +9,7 @@ from kvstack.apiserver.kinds.storage.classes import STORAGE_CLASSES, effective_d
 from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
-    made,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -28,7 +28,7 @@ def topology(*expressions: tuple[str, list[str]]) -> dict[str, Any]:
 
 def test_defaults() -> None:
     """Volumes are made at once and deleted with their claim."""
-    found = made(STORAGE_CLASSES, storage_class())
+    found = prepared_object(STORAGE_CLASSES, storage_class())
     assert (found["reclaimPolicy"], found["volumeBindingMode"]) == ("Delete", "Immediate")
 
 

@@ -11,8 +11,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -28,7 +28,7 @@ def driver(**spec: Any) -> dict[str, Any]:
 
 def test_defaults_of_drivers() -> None:
     """All is said in the end."""
-    assert made(CSI_DRIVERS, driver())["spec"] == {
+    assert prepared_object(CSI_DRIVERS, driver())["spec"] == {
         "attachRequired": True,
         "podInfoOnMount": False,
         "storageCapacity": False,
@@ -108,7 +108,7 @@ def test_what_defaults_fill_in_is_needed() -> None:
 
 def test_change_of_a_driver() -> None:
     """Two things stay; any other raises the generation, which starts at none."""
-    old = made(CSI_DRIVERS, driver())
+    old = prepared_object(CSI_DRIVERS, driver())
     assert "generation" not in old["metadata"]
     new = driver(attachRequired=False, volumeLifecycleModes=["Ephemeral"])
     assert change_refusals(CSI_DRIVERS, new, old) == [
@@ -212,7 +212,7 @@ def test_health_is_dropped_where_it_was_not() -> None:
     """The feature is off; metadata is not changed by this endpoint."""
     health = [{"name": "d", "healthConditions": [condition()]}]
     given = patched(csi_node(storageHealth=health), {"metadata": {"labels": {"a": "b"}}})
-    assert made(CSI_NODES, given)["status"] == {}
+    assert prepared_object(CSI_NODES, given)["status"] == {}
     assert changed(CSI_NODES, given, csi_node())["status"] == {}
     assert changed(NODE_STATUS, given, csi_node()) == csi_node()
     had = csi_node(storageHealth=health)

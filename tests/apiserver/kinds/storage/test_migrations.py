@@ -4,20 +4,20 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.storage.migrations import MIGRATIONS
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.hooks import NOW, cells_of, change_refusals, changed, refusals
 
 STATUS = MIGRATIONS.subresources["status"]
 
 
-def migration(resource: str = "foos", group: str = "g.io", **status: Any) -> Obj:
+def migration(resource: str = "foos", group: str = "g.io", **status: Any) -> Object:
     """Return a migration."""
     names = {"resource": resource, "group": group}
     return {"metadata": {"name": "m"}, "spec": {"resource": names}, "status": status}
 
 
-def conditions(*kinds: str) -> list[Obj]:
+def conditions(*kinds: str) -> list[Object]:
     """Return conditions that are true."""
     return [
         {"type": kind, "status": "True", "reason": "R", "message": "", "lastTransitionTime": NOW}

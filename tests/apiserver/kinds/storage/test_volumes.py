@@ -12,8 +12,8 @@ from tests.apiserver.kinds.hooks import (
     cells_of,
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -49,7 +49,7 @@ LOCAL = volume({"local": {"path": "/x"}}, nodeAffinity=affinity("a", "b"))
 
 def test_defaults() -> None:
     """A volume is kept, and is a file system."""
-    found = made(VOLUMES, volume(capacity={"storage": "1u"}))
+    found = prepared_object(VOLUMES, volume(capacity={"storage": "1u"}))
     assert found["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
     assert found["spec"]["volumeMode"] == "Filesystem"
     assert found["spec"]["capacity"] == {"storage": "1m"}

@@ -13,7 +13,14 @@ from kvstack.apiserver.kinds.budget_status import set_disruption_allowed
 from kvstack.apiserver.kinds.workloads.autoscalers.conversion import default_v1, to_v1, to_v2
 from kvstack.apiserver.kinds.workloads.autoscalers.strategy import AUTOSCALERS
 from kvstack.apiserver.kinds.workloads.disruption_budgets import DISRUPTION_BUDGETS
-from tests.apiserver.kinds.hooks import NOW, change_refusals, changed, made, patched, refusals
+from tests.apiserver.kinds.hooks import (
+    NOW,
+    change_refusals,
+    changed,
+    patched,
+    prepared_object,
+    refusals,
+)
 
 Obj = dict[str, Any]
 PREFIX = "autoscaling.alpha.kubernetes.io/"
@@ -40,7 +47,9 @@ def autoscaler(spec: Obj | None = None, **members: Any) -> Obj:
 
 
 def test_new_autoscalers() -> None:
-    found = made(AUTOSCALERS, autoscaler({"behavior": {"scaleDown": {"selectPolicy": "Min"}}}))
+    found = prepared_object(
+        AUTOSCALERS, autoscaler({"behavior": {"scaleDown": {"selectPolicy": "Min"}}})
+    )
     spec = found["spec"]
     assert (spec["minReplicas"], spec["metrics"]) == (1, [CPU])
     assert spec["behavior"]["scaleUp"]["stabilizationWindowSeconds"] == 0
@@ -50,7 +59,7 @@ def test_new_autoscalers() -> None:
     assert found["metadata"]["generation"] == 1
     kept = autoscaler()
     kept["metadata"]["annotations"] = {f"{PREFIX}metrics": "x", "a": "b"}
-    assert made(AUTOSCALERS, kept)["metadata"]["annotations"] == {"a": "b"}
+    assert prepared_object(AUTOSCALERS, kept)["metadata"]["annotations"] == {"a": "b"}
 
 
 @pytest.mark.parametrize(
@@ -485,19 +494,19 @@ def test_a_label_of_a_removed_version() -> None:
     }
     other = {"key": "a", "operator": "Exists"}
     none = {"selector": {"matchExpressions": [old_empty]}}
-    assert made(DISRUPTION_BUDGETS, budget(none))["spec"] == none
+    assert prepared_object(DISRUPTION_BUDGETS, budget(none))["spec"] == none
     both = {"selector": {"matchExpressions": [old_empty, other]}}
-    assert made(DISRUPTION_BUDGETS, budget(both))["spec"]["selector"] == {
+    assert prepared_object(DISRUPTION_BUDGETS, budget(both))["spec"]["selector"] == {
         "matchExpressions": [other]
     }
     labels = {"matchLabels": {"a": "b"}, "matchExpressions": [old_empty]}
-    found = made(DISRUPTION_BUDGETS, budget({"selector": labels}))
+    found = prepared_object(DISRUPTION_BUDGETS, budget({"selector": labels}))
     assert found["spec"]["selector"] == {"matchLabels": {"a": "b"}}
     assert changed(DISRUPTION_BUDGETS, budget(both), budget(both))["spec"] == both
 
 
 def test_changes_of_budgets() -> None:
-    old = made(DISRUPTION_BUDGETS, budget({"minAvailable": 1}))
+    old = prepared_object(DISRUPTION_BUDGETS, budget({"minAvailable": 1}))
     new = patched(old, {"spec": {"minAvailable": 2}})
     found = changed(DISRUPTION_BUDGETS, {**new, "status": {"expectedPods": 1}}, old)
     assert (found["metadata"]["generation"], found["status"]) == (2, {})

@@ -12,8 +12,8 @@ from kvstack.apiserver.kinds.workloads.jobs.strategy import JOBS
 from tests.apiserver.kinds.hooks import (
     NOW,
     change_refusals,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -26,7 +26,7 @@ LATER = "2026-01-02T04:00:00Z"
 
 def prepared(spec: Obj | None = None, status: Obj | None = None) -> Obj:
     """Return a Job as it is stored."""
-    found = made(JOBS, job(spec))
+    found = prepared_object(JOBS, job(spec))
     if status is not None:
         found["status"] = status
     return found
@@ -61,10 +61,10 @@ def test_other_defaults_of_jobs() -> None:
 
 def test_labels_of_the_template_are_the_jobs_too() -> None:
     """With those that are made, if the Job has none of its own."""
-    found = made(JOBS, job({"template": {"metadata": {"labels": {"a": "b"}}}}))
+    found = prepared_object(JOBS, job({"template": {"metadata": {"labels": {"a": "b"}}}}))
     assert found["metadata"]["labels"] == found["spec"]["template"]["metadata"]["labels"]
     assert found["metadata"]["labels"]["job-name"] == "j"
-    own = made(
+    own = prepared_object(
         JOBS, job({"template": {"metadata": {"labels": {"a": "b"}}}}, {"labels": {"c": "d"}})
     )
     assert own["metadata"]["labels"] == {"c": "d"}
@@ -627,7 +627,7 @@ def cron_job(spec: Obj | None = None, name: str = "c") -> Obj:
 
 def test_new_cron_jobs() -> None:
     """The template of their Jobs has no defaults of Jobs."""
-    found = made(CRON_JOBS, cron_job())
+    found = prepared_object(CRON_JOBS, cron_job())
     spec = found["spec"]
     assert (spec["concurrencyPolicy"], spec["suspend"]) == ("Allow", False)
     assert (spec["successfulJobsHistoryLimit"], spec["failedJobsHistoryLimit"]) == (3, 1)

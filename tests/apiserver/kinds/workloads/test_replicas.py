@@ -16,8 +16,8 @@ from kvstack.apiserver.kinds.workloads.scales import scale_of, set_replicas
 from tests.apiserver.kinds.hooks import (
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -66,7 +66,7 @@ def test_counts(value: int | str, count: list[str], share: list[str], zero: bool
 
 
 def test_new_deployments() -> None:
-    found = made(DEPLOYMENTS, workload(status={"replicas": 3}))
+    found = prepared_object(DEPLOYMENTS, workload(status={"replicas": 3}))
     spec = found["spec"]
     assert (spec["replicas"], spec["revisionHistoryLimit"]) == (1, 10)
     assert spec["strategy"] == {
@@ -146,13 +146,13 @@ def test_selectors_with_errors() -> None:
 
 def test_generations() -> None:
     """Raised by the spec, and of Deployments by annotations."""
-    old = made(DEPLOYMENTS, workload())
+    old = prepared_object(DEPLOYMENTS, workload())
     annotated = patched(old, {"metadata": {"annotations": {"a": "b"}}})
     labelled = patched(old, {"metadata": {"labels": {"a": "b"}}})
     scaled = patched(old, {"spec": {"replicas": 2}})
     for new, generation in ((annotated, 2), (labelled, 1), (scaled, 2)):
         assert changed(DEPLOYMENTS, new, old)["metadata"]["generation"] == generation
-    old = made(REPLICA_SETS, workload())
+    old = prepared_object(REPLICA_SETS, workload())
     annotated = patched(old, {"metadata": {"annotations": {"a": "b"}}})
     assert changed(REPLICA_SETS, annotated, old)["metadata"]["generation"] == 1
 
@@ -181,11 +181,11 @@ def test_status_of_deployments() -> None:
 def test_rollbacks() -> None:
     """What was a field once must still be a number; only a write of the object changes it."""
     annotated = workload(metadata={"annotations": {ROLLBACK_TO: "+3"}})
-    assert made(DEPLOYMENTS, annotated)["metadata"]["annotations"] == {ROLLBACK_TO: "3"}
+    assert prepared_object(DEPLOYMENTS, annotated)["metadata"]["annotations"] == {ROLLBACK_TO: "3"}
     empty = workload(metadata={"annotations": {ROLLBACK_TO: ""}})
-    assert made(DEPLOYMENTS, empty)["metadata"]["annotations"] == {}
+    assert prepared_object(DEPLOYMENTS, empty)["metadata"]["annotations"] == {}
     with pytest.raises(DecodeError, match=r"failed to parse annotation\[.*\]=x as int64: strconv"):
-        made(DEPLOYMENTS, workload(metadata={"annotations": {ROLLBACK_TO: "x"}}))
+        prepared_object(DEPLOYMENTS, workload(metadata={"annotations": {ROLLBACK_TO: "x"}}))
     negative = workload(metadata={"annotations": {ROLLBACK_TO: "-1"}})
     assert refusals(DEPLOYMENTS, negative) == [
         "spec.rollback.version: Invalid value: -1: must be greater than or equal to 0"
@@ -227,7 +227,7 @@ def controller(spec: Obj | None = None, metadata: Obj | None = None) -> Obj:
 
 def test_new_controllers() -> None:
     """Selector and labels come from the template."""
-    found = made(REPLICATION_CONTROLLERS, controller())
+    found = prepared_object(REPLICATION_CONTROLLERS, controller())
     assert found["spec"]["selector"] == {"app": "x"}
     assert found["metadata"]["labels"] == {"app": "x"}
     assert found["spec"]["replicas"] == 1
@@ -292,7 +292,7 @@ def test_warnings_of_controllers() -> None:
 
 def test_pod_templates() -> None:
     base = {"metadata": {"name": "t", "namespace": "ns"}, "template": TEMPLATE}
-    old = made(POD_TEMPLATES, base)
+    old = prepared_object(POD_TEMPLATES, base)
     assert old["metadata"]["generation"] == 1
     assert old["template"]["spec"]["restartPolicy"] == "Always"
     assert refusals(POD_TEMPLATES, base) == []

@@ -15,8 +15,8 @@ from kvstack.apiserver.kinds.workloads.stateful_sets import STATEFUL_SETS
 from tests.apiserver.kinds.hooks import (
     change_refusals,
     changed,
-    made,
     patched,
+    prepared_object,
     refusals,
     warnings_of,
     warnings_of_change,
@@ -32,7 +32,7 @@ MOUNT = {"name": "c", "image": "a:1", "volumeMounts": [{"name": "data", "mountPa
 
 
 def test_new_stateful_sets() -> None:
-    spec = made(STATEFUL_SETS, workload({"volumeClaimTemplates": [CLAIM]}))["spec"]
+    spec = prepared_object(STATEFUL_SETS, workload({"volumeClaimTemplates": [CLAIM]}))["spec"]
     assert (spec["podManagementPolicy"], spec["replicas"]) == ("OrderedReady", 1)
     rolling = {"partition": 0, "maxUnavailable": 1}
     assert spec["updateStrategy"] == {"type": "RollingUpdate", "rollingUpdate": rolling}
@@ -48,7 +48,9 @@ def test_new_stateful_sets() -> None:
 def test_explicit_rolling_updates_have_no_defaults() -> None:
     """A strategy that names its type and nothing else stays so."""
     named = workload({"updateStrategy": {"type": "RollingUpdate"}})
-    assert made(STATEFUL_SETS, named)["spec"]["updateStrategy"] == {"type": "RollingUpdate"}
+    assert prepared_object(STATEFUL_SETS, named)["spec"]["updateStrategy"] == {
+        "type": "RollingUpdate"
+    }
 
 
 def test_claims_are_volumes_of_the_template() -> None:
@@ -179,14 +181,14 @@ def test_warnings_of_stateful_sets() -> None:
 
 def test_generations_of_templates() -> None:
     """The server counts; what clients say starts it at most."""
-    old = made(DAEMON_SETS, workload())
+    old = prepared_object(DAEMON_SETS, workload())
     assert old["metadata"]["annotations"] == {TEMPLATE_GENERATION: "1"}
     given = workload(metadata={"annotations": {TEMPLATE_GENERATION: "5"}})
-    assert template_generation(made(DAEMON_SETS, given)) == 5
+    assert template_generation(prepared_object(DAEMON_SETS, given)) == 5
     given = workload(metadata={"annotations": {TEMPLATE_GENERATION: "-5"}})
-    assert template_generation(made(DAEMON_SETS, given)) == 1
+    assert template_generation(prepared_object(DAEMON_SETS, given)) == 1
     with pytest.raises(DecodeError, match=r'strconv\.ParseInt: parsing "x": invalid syntax'):
-        made(DAEMON_SETS, workload(metadata={"annotations": {TEMPLATE_GENERATION: "x"}}))
+        prepared_object(DAEMON_SETS, workload(metadata={"annotations": {TEMPLATE_GENERATION: "x"}}))
     spec = changed(DAEMON_SETS, patched(old, {"spec": {"minReadySeconds": 1}}), old)
     assert (template_generation(spec), spec["metadata"]["generation"]) == (1, 2)
     new = patched(old, {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}})
@@ -252,7 +254,7 @@ def test_selectors_of_daemon_sets() -> None:
 def test_warnings_of_daemon_sets() -> None:
     """Told when the template changes, not when anything else does."""
     template = {"spec": {"nodeSelector": {"beta.kubernetes.io/os": "linux"}}}
-    old = made(DAEMON_SETS, workload({"template": template}))
+    old = prepared_object(DAEMON_SETS, workload({"template": template}))
     assert len(warnings_of(DAEMON_SETS, old)) == 1
     assert (
         warnings_of_change(DAEMON_SETS, patched(old, {"spec": {"minReadySeconds": 1}}), old) == []

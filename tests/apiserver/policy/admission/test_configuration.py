@@ -74,7 +74,7 @@ def test_node_selectors_may_stand_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         (b"enforce: baseline", b"enforce: strict", "must be one of privileged, baseline"),
         (b"v1.30", b"one", 'must be "latest" or "v1.x"'),
@@ -85,10 +85,10 @@ def test_node_selectors_may_stand_alone() -> None:
         (b"[kube-system]", b"7", "exemptions.namespaces must be of type list"),
     ],
 )
-def test_what_cannot_be_used_is_reported(old: bytes, new: bytes, told: str) -> None:
+def test_what_cannot_be_used_is_reported(old: bytes, new: bytes, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_configuration(WHOLE.replace(old, new, 1), files, AdmissionSettings())
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize("wrong", [b"qps: 0", b"qps: true", b"burst: -1", b"type: Users"])

@@ -59,7 +59,7 @@ def judged(plugin: ImagePolicyWebhook, request: AdmissionRequest) -> str:
     return ""
 
 
-def made(
+def make_webhook(
     *answers: Obj | RemoteError, clock: FakeClock | None = None, **settings: Any
 ) -> tuple[ImagePolicyWebhook, Answers]:
     reviewer = Answers(*answers)
@@ -68,7 +68,7 @@ def made(
 
 
 def test_what_is_asked() -> None:
-    plugin, reviewer = made(ALLOWED, ALLOWED)
+    plugin, reviewer = make_webhook(ALLOWED, ALLOWED)
     given = pod(initContainers=[{"name": "i", "image": "j"}])
     given["spec"]["ephemeralContainers"] = [{"name": "e", "image": "k"}]
     given["metadata"]["annotations"] = {"a.image-policy.k8s.io/b": "c", "other": "d"}
@@ -97,7 +97,7 @@ def test_what_is_asked() -> None:
 def test_answers_are_heard_and_remembered(status: Obj, text: str) -> None:
     told = {"auditAnnotations": {"why": "because"}}
     clock = FakeClock()
-    plugin, reviewer = made({**status, **told}, ALLOWED, clock=clock)
+    plugin, reviewer = make_webhook({**status, **told}, ALLOWED, clock=clock)
     for _ in range(2):
         request = asked(pod())
         assert judged(plugin, request) == text
@@ -109,9 +109,9 @@ def test_answers_are_heard_and_remembered(status: Obj, text: str) -> None:
 
 
 def test_without_an_answer_the_configuration_decides() -> None:
-    plugin, _ = made(RemoteError("gone"))
+    plugin, _ = make_webhook(RemoteError("gone"))
     assert judged(plugin, asked(pod())) == "gone"
-    plugin, _ = made(RemoteError("gone"), ALLOWED, allows_by_default=True)
+    plugin, _ = make_webhook(RemoteError("gone"), ALLOWED, allows_by_default=True)
     request = asked(pod())
     assert not judged(plugin, request)
     assert request.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}

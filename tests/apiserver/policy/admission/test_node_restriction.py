@@ -349,7 +349,7 @@ def test_certificates_of_pods(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         ({"nodeName": "n2"}, 'PodCertificateRequest.Spec.NodeName="n2", which is not the'),
         ({"nodeUID": "x"}, "500 "),
@@ -361,9 +361,9 @@ def test_certificates_of_pods(world: World) -> None:
     ],
 )
 def test_certificates_of_pods_that_do_not_match(
-    world: World, more: dict[str, str], told: str
+    world: World, more: dict[str, str], message: str
 ) -> None:
-    assert world.refusal(CREATE, POD_CERTIFICATES, certificate(**more)).startswith(told)
+    assert world.refusal(CREATE, POD_CERTIFICATES, certificate(**more)).startswith(message)
 
 
 def test_leases_csi_nodes_and_slices_of_the_node(world: World) -> None:

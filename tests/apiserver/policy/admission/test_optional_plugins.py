@@ -74,9 +74,9 @@ def with_namespace(**annotations: str) -> FakeView:
     return view
 
 
-def refusal(act: Any) -> str:
+def refusal(operation: Any) -> str:
     with pytest.raises(ApiError) as caught:
-        done(act())
+        done(operation())
     return str(caught.value)
 
 

@@ -66,7 +66,7 @@ def test_stages_and_fields_are_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         (b"level: None", b"level: Some", "Unsupported value"),
         (b"level: None, ", b"", "rules[0].level: Required value"),
@@ -80,7 +80,7 @@ def test_stages_and_fields_are_left_out() -> None:
         (WHOLE.partition(b"rules:")[2], b" []", "loaded illegal policy with 0 rules"),
     ],
 )
-def test_what_is_wrong_is_reported(old: bytes, new: bytes, told: str) -> None:
+def test_what_is_wrong_is_reported(old: bytes, new: bytes, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_policy(WHOLE.replace(old, new))
-    assert told in str(caught.value)
+    assert message in str(caught.value)

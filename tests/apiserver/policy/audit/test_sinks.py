@@ -2,6 +2,7 @@ import asyncio
 import gzip
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import orjson
 import pytest
@@ -14,7 +15,6 @@ from kvstack.apiserver.policy.audit.sinks import (
     LEGACY,
     Errors,
     LineSink,
-    Obj,
     Several,
     Truncating,
     json_line,
@@ -25,6 +25,9 @@ from tests.apiserver.policy.audit.events import USER, KeptEvents, audit_context,
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.support.registries import Lines
 from tests.apiserver.support.virtual_time import run
+
+if TYPE_CHECKING:
+    from kvstack.apimachinery.objects.json_object import Object
 
 
 def test_an_event_has_the_members_of_upstream_in_their_order() -> None:
@@ -224,7 +227,7 @@ class Receiver:
 
     def __init__(self, failures: int = 0) -> None:
         self.failures = failures
-        self.lists: list[Obj] = []
+        self.lists: list[Object] = []
         self.headers: list[str] = []
         self.url = ""
         self._runner: web.AppRunner | None = None

@@ -162,15 +162,15 @@ ISSUERS = {
 }
 
 
-@pytest.mark.parametrize("told", ISSUERS)
-def test_what_is_wrong_with_an_issuer(told: str) -> None:
+@pytest.mark.parametrize("message", ISSUERS)
+def test_what_is_wrong_with_an_issuer(message: str) -> None:
     with pytest.raises(DocumentError) as caught:
-        read(issuer(*ISSUERS[told]))
-    assert told in str(caught.value)
+        read(issuer(*ISSUERS[message]))
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (f"{issuer(ISSUER, NAME)}\n- {ISSUER}\n  {NAME}", "jwt[1].issuer.url: Duplicate value"),
         ("jwt:\n" + f"- {{{ISSUER}}}\n" * 65, "jwt: Too many: 65: must have at most 64 items"),
@@ -178,7 +178,7 @@ def test_what_is_wrong_with_an_issuer(told: str) -> None:
         ("anonymus: {}", 'unknown field "anonymus"'),
     ],
 )
-def test_what_is_wrong_with_a_configuration(text: str, told: str) -> None:
+def test_what_is_wrong_with_a_configuration(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read(text)
-    assert told in str(caught.value)
+    assert message in str(caught.value)

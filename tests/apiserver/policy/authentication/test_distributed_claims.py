@@ -37,7 +37,7 @@ class World:
         self.resolver = ClaimResolver(settings, lambda *to: Page(self, *to), clock)
         self.tokens = JwtTokens(settings, keys, API, clock, self.resolver)
 
-    def said(self, **claims: Any) -> str:
+    def token_of_other(self, **claims: Any) -> str:
         """Return a token of the other issuer."""
         return self.other.token(self.other.claims(**claims), key="two")
 
@@ -90,7 +90,7 @@ def world() -> World:
 
 
 def test_groups_are_had_elsewhere(world: World) -> None:
-    world.answer = world.said(groups=["devs", "ops"])
+    world.answer = world.token_of_other(groups=["devs", "ops"])
     assert world.of(**elsewhere(access_token="secret")).groups == ("g:devs", "g:ops")
     assert (ENDPOINT, "secret") in world.asked
     assert all(not token for url, token in world.asked if url != ENDPOINT), "it is nobody else's"
@@ -108,7 +108,7 @@ def test_nothing_is_asked_that_need_not_be(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "told"),
+    ("claims", "message"),
     [
         ({"_claim_names": []}, "_claim_names is not an object"),
         ({"_claim_names": {"groups": "a"}}, "no claim sources"),
@@ -121,8 +121,8 @@ def test_nothing_is_asked_that_need_not_be(world: World) -> None:
         (elsewhere(endpoint="file:///etc/passwd"), "is not an https URL"),
     ],
 )
-def test_what_does_not_say_where(world: World, claims: Obj, told: str) -> None:
-    assert told in world.refusal(**claims)
+def test_what_does_not_say_where(world: World, claims: Obj, message: str) -> None:
+    assert message in world.refusal(**claims)
     assert ENDPOINT not in [url for url, _ in world.asked]
 
 
@@ -133,9 +133,9 @@ def test_what_is_found_there_must_be_a_good_token(world: World) -> None:
         ("x.y.z", "it is not a token"),
         (RemoteAnswer(404, b""), "error while getting distributed claim JWT: 404"),
         (RemoteError("connection refused"), "connection refused"),
-        (world.said(), "did not contain claim: groups"),
-        (world.said(groups=["a"], aud="others"), "expected audience"),
-        (world.said(groups=["a"], exp=BEGAN_S - 1), "token is expired"),
+        (world.token_of_other(), "did not contain claim: groups"),
+        (world.token_of_other(groups=["a"], aud="others"), "expected audience"),
+        (world.token_of_other(groups=["a"], exp=BEGAN_S - 1), "token is expired"),
         (
             world.other.token(world.other.claims(groups=["a"]), key="two", signer=rsa_key(1)),
             "failed to verify signature",
@@ -149,7 +149,7 @@ def test_what_is_found_there_must_be_a_good_token(world: World) -> None:
 
 
 def test_the_claim_is_what_it_would_be_in_the_first_token(world: World) -> None:
-    world.answer = world.said(groups={"a": 1})
+    world.answer = world.token_of_other(groups={"a": 1})
     token = world.issuer.token(world.issuer.claims(**elsewhere()))
     with pytest.raises(AuthenticationError, match="parse groups claim"):
         result(world.tokens.authenticate(token, API))

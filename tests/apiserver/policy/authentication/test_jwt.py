@@ -119,7 +119,7 @@ def test_tokens_of_others_are_theirs_to_judge(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("claims", "told"),
+    ("claims", "message"),
     [
         ({"exp": BEGAN_S - 1}, "token is expired"),
         ({"exp": None}, "token is expired"),
@@ -136,8 +136,8 @@ def test_tokens_of_others_are_theirs_to_judge(world: World) -> None:
         ({"sub": ""}, "empty username"),
     ],
 )
-def test_claims_that_are_no_good(world: World, claims: Obj, told: str) -> None:
-    assert told in world.refused(**claims)
+def test_claims_that_are_no_good(world: World, claims: Obj, message: str) -> None:
+    assert message in world.refused(**claims)
 
 
 def test_times_at_their_edges(world: World) -> None:
@@ -226,7 +226,7 @@ def test_keys_that_change_are_fetched_again_but_not_at_will(world: World) -> Non
 
 
 @pytest.mark.parametrize(
-    ("path", "answer", "told"),
+    ("path", "answer", "message"),
     [
         (WELL_KNOWN, RemoteError("refused"), "not initialized: refused"),
         (WELL_KNOWN, RemoteAnswer(404, b""), "the issuer answered 404"),
@@ -244,12 +244,12 @@ def test_keys_that_change_are_fetched_again_but_not_at_will(world: World) -> Non
     ],
 )
 def test_an_issuer_that_answers_otherwise(
-    world: World, path: str, answer: RemoteAnswer | RemoteError, told: str
+    world: World, path: str, answer: RemoteAnswer | RemoteError, message: str
 ) -> None:
     world.web.instead[path] = answer
-    assert told in world.refusal(world.issuer.token())
+    assert message in world.refusal(world.issuer.token())
     del world.web.instead[path]
-    assert told in world.refusal(world.issuer.token())  # not asked again at once
+    assert message in world.refusal(world.issuer.token())  # not asked again at once
     world.clock.seconds += 10
     assert world.of() is not None
     assert not world.tokens.keys.problem

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.well_known import TOKEN_INVALID_SINCE_LABEL, TOKEN_LAST_USED_LABEL
 from kvstack.apiserver.policy.authentication.legacy_tokens import (
-    INVALID_SINCE,
-    LAST_USED,
     LegacyTokens,
 )
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
@@ -115,7 +114,9 @@ DELETED = "2020-01-01T00:00:00Z"
             r"ServiceAccount UID \(v\) does not match claim \(u\)",
         ),
         (
-            lambda view, token: view.put(SECRETS, secret(token, labels={INVALID_SINCE: "2020"})),
+            lambda view, token: view.put(
+                SECRETS, secret(token, labels={TOKEN_INVALID_SINCE_LABEL: "2020"})
+            ),
             "has been marked invalid",
         ),
     ],
@@ -139,7 +140,7 @@ def test_the_day_of_the_last_use_is_written_once() -> None:
         found = view.get(SECRETS, "a", "box")
         assert found is not None
         labels: dict[str, str] = found["metadata"].get("labels") or {}
-        return labels.get(LAST_USED)
+        return labels.get(TOKEN_LAST_USED_LABEL)
 
     async def use() -> None:
         result_ = known.authenticate(token, OURS)

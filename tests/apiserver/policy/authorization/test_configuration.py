@@ -67,7 +67,7 @@ def test_conditions() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[]", "authorizers: Required value: at least one authorization mode must be defined"),
         ("- {name: x}", "authorizers[0].type: Required value"),
@@ -98,8 +98,8 @@ def test_conditions() -> None:
         ("nonsense", "authorizers must be of type list"),
     ],
 )
-def test_what_is_wrong(text: str, told: str) -> None:
-    assert told in refusal(text)
+def test_what_is_wrong(text: str, message: str) -> None:
+    assert message in refusal(text)
 
 
 def test_files_have_to_be_there() -> None:

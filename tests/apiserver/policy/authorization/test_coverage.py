@@ -9,7 +9,7 @@ from tests.apiserver.policy.authorization.roles import rule, urls
 
 
 @pytest.mark.parametrize(
-    ("held", "wanted", "is_covered"),
+    ("held", "expected", "is_covered"),
     [
         (rule("get list", "core", "pods"), rule("get", "core", "pods"), True),
         (rule("get", "core", "pods"), rule("get list", "core", "pods"), False),
@@ -32,8 +32,8 @@ from tests.apiserver.policy.authorization.roles import rule, urls
         (urls("*", "*"), rule("get", "core", "pods"), False),
     ],
 )
-def test_one_rule(held: dict[str, Any], wanted: dict[str, Any], *, is_covered: bool) -> None:
-    assert (missing([held], [wanted]) == []) is is_covered
+def test_one_rule(held: dict[str, Any], expected: dict[str, Any], *, is_covered: bool) -> None:
+    assert (missing([held], [expected]) == []) is is_covered
 
 
 def test_several_rules_cover_together_what_none_does_alone() -> None:

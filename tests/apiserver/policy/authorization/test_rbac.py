@@ -53,7 +53,7 @@ def world() -> World:
     return World()
 
 
-def _given(world: World, *rules: dict[str, Any]) -> None:
+def _grant(world: World, *rules: dict[str, Any]) -> None:
     """Give rules to bob in the whole cluster."""
     world.view.put(CLUSTER_ROLES, role("r", *rules))
     world.view.put(CLUSTER_ROLE_BINDINGS, binding("b", "ClusterRole", "r", user("bob")))
@@ -75,12 +75,12 @@ def _given(world: World, *rules: dict[str, Any]) -> None:
     ],
 )
 def test_resources(world: World, given: str, resource: str, *, is_allowed: bool) -> None:
-    _given(world, rule("get", "core", given))
+    _grant(world, rule("get", "core", given))
     assert world.may("get", resource) is is_allowed
 
 
 def test_verbs_and_groups(world: World) -> None:
-    _given(world, rule("get list", "apps", "deployments"), rule("*", "*", "jobs"))
+    _grant(world, rule("get list", "apps", "deployments"), rule("*", "*", "jobs"))
     assert world.may("list", "deployments", group="apps")
     assert not world.may("watch", "deployments", group="apps")
     assert not world.may("list", "deployments", group="")
@@ -88,7 +88,7 @@ def test_verbs_and_groups(world: World) -> None:
 
 
 def test_names(world: World) -> None:
-    _given(world, rule("get", "core", "secrets", "one two"), rule("list", "core", "secrets"))
+    _grant(world, rule("get", "core", "secrets", "one two"), rule("list", "core", "secrets"))
     assert world.may("get", "secrets", name="two")
     assert not world.may("get", "secrets", name="three")
     assert not world.may("get", "secrets")
@@ -96,7 +96,7 @@ def test_names(world: World) -> None:
 
 
 def test_a_rule_for_all_after_one_for_names(world: World) -> None:
-    _given(world, rule("get", "core", "secrets", "one"), rule("get", "core", "secrets"))
+    _grant(world, rule("get", "core", "secrets", "one"), rule("get", "core", "secrets"))
     assert world.may("get", "secrets", name="one")
     assert world.may("get", "secrets", name="two")
 
@@ -115,14 +115,14 @@ def test_a_rule_for_all_after_one_for_names(world: World) -> None:
     ],
 )
 def test_paths(world: World, given: str, path: str, *, is_allowed: bool) -> None:
-    _given(world, urls("get", given))
+    _grant(world, urls("get", given))
     asked = Attributes.of_path(BOB, "get", path)
     assert world.rbac.authorize(asked).allowed is is_allowed
     assert not world.rbac.authorize(asked._replace(verb="post")).allowed
 
 
 def test_a_path_is_no_resource_and_a_resource_no_path(world: World) -> None:
-    _given(world, urls("*", "*"))
+    _grant(world, urls("*", "*"))
     assert not world.may("get", "pods")
     world.view.put(CLUSTER_ROLES, role("r", rule("*", "*", "*")))
     assert not world.rbac.authorize(Attributes.of_path(BOB, "get", "/version")).allowed
@@ -197,7 +197,7 @@ def test_missing_roles_are_reported_when_nothing_allows(world: World) -> None:
 
 
 def test_changes_count_at_once(world: World) -> None:
-    _given(world, rule("get", "core", "pods"))
+    _grant(world, rule("get", "core", "pods"))
     assert world.may("get", "pods")
     world.view.put(CLUSTER_ROLES, role("r", rule("list", "core", "pods")))
     assert not world.may("get", "pods")
@@ -223,7 +223,7 @@ def test_users_with_one_name_and_other_groups_are_not_confused(world: World) -> 
 
 def test_only_so_much_is_remembered(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "VERDICTS_MAX", 10)
-    _given(world, urls("get", "/1*"))
+    _grant(world, urls("get", "/1*"))
     for number in range(100):
         asked = Attributes.of_path(BOB, "get", f"/{number}")
         assert world.rbac.authorize(asked).allowed is str(number).startswith("1")

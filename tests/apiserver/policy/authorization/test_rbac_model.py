@@ -171,12 +171,12 @@ def test_decisions_are_those_of_the_model(writes: list[Obj], asked: list[Attribu
 
 @given(st.lists(rules, max_size=3), st.lists(rules, max_size=2), st.lists(requests, max_size=10))
 def test_what_is_covered_allows_nothing_new(
-    held: list[Obj], wanted: list[Obj], asked: list[Attributes]
+    held: list[Obj], requested: list[Obj], asked: list[Attributes]
 ) -> None:
-    lacking = missing(held, wanted)
+    lacking = missing(held, requested)
     for request in asked:
-        if any(allows(each, request) for each in wanted):
+        if any(allows(each, request) for each in requested):
             granted = any(allows(each, request) for each in [*held, *lacking])
-            assert granted, (request, held, wanted)
-    assert missing(wanted, wanted) == []
-    assert missing([*held, *lacking], wanted) == []
+            assert granted, (request, held, requested)
+    assert missing(requested, requested) == []
+    assert missing([*held, *lacking], requested) == []

@@ -48,13 +48,13 @@ NUMBERS = st.floats(0, 500, allow_nan=False)
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), min_size=1, max_size=8).map(claims), NUMBERS)
 def test_shares_keep_to_their_bounds_and_use_all_there_is(
-    wanted: list[Claim], seats: float
+    claims: list[Claim], seats: float
 ) -> None:
-    found, proportion = share_out(seats, wanted)
+    found, proportion = share_out(seats, claims)
     assert proportion >= 0
-    for claim, share in zip(wanted, found, strict=True):
+    for claim, share in zip(claims, found, strict=True):
         assert claim.low <= share <= claim.high
-    low, high = sum(c.low for c in wanted), sum(c.high for c in wanted)
+    low, high = sum(c.low for c in claims), sum(c.high for c in claims)
     assert abs(sum(found) - min(max(seats, low), high)) < 1e-6 * max(1, high)
 
 

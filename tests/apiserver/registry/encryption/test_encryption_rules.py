@@ -56,7 +56,7 @@ def resources(*names: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (HEAD, "at least one resources is required"),
         (resources("Secrets"), "resource name should not contain capital letters"),
@@ -94,8 +94,8 @@ def resources(*names: str) -> str:
         (providers("{rot13: {}}"), 'unknown field "resources[0].providers[0].rot13"'),
     ],
 )
-def test_what_is_wrong_is_reported(text: str, told: str) -> None:
+def test_what_is_wrong_is_reported(text: str, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         read_encryption(text.encode())
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert SECRET not in str(caught.value)

@@ -13,7 +13,7 @@ DEFINITION = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "told"),
+    ("kind", "text", "error_text"),
     [
         (CONFIG_MAP, '{"data":{"a":1e400}}',
          "json: cannot unmarshal number into Go struct field ConfigMap.data of type string"),
@@ -25,12 +25,12 @@ DEFINITION = Kind("apiextensions.k8s.io", "v1", "CustomResourceDefinition")
          " JSONSchemaProps.spec.versions.schema.openAPIV3Schema.maximum of type float64"),
     ],
 )  # fmt: skip
-def test_a_huge_number_is_refused_by_its_type(kind: Kind, text: str, told: str) -> None:
+def test_a_huge_number_is_refused_by_its_type(kind: Kind, text: str, error_text: str) -> None:
     type_ = load().type_of(kind)
     assert type_ is not None
     with pytest.raises(ApiError) as refused:
         read_object(text.encode(), JSON, kind, type_)
-    message = f'{kind.kind} in version "v1" cannot be handled as a {kind.kind}: {told}'
+    message = f'{kind.kind} in version "v1" cannot be handled as a {kind.kind}: {error_text}'
     assert refused.value.message == message
 
 

@@ -5,7 +5,6 @@ is made through one version, and an annotation is written through another, by ev
 What is stored then differs by the annotation alone.
 """
 
-import asyncio
 import itertools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -22,6 +21,7 @@ from kvstack.apimachinery.schema.resource import Resource
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.hook_server import HookServer
 from tests.apiserver.verbs.forms.version_samples import SAMPLES
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -283,12 +283,10 @@ async def _scale_merge(client: Client, version: Version, path: str) -> None:
 
 
 async def _served(client: Client, path: str) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            status, _ = await client.ask("GET", path)
-            if status == 200:
-                return
-            await asyncio.sleep(0.01)
+    async def is_served() -> bool:
+        return (await client.ask("GET", path))[0] == 200
+
+    await answered(is_served, within_s=WAIT_S)
 
 
 @pytest.mark.parametrize("strategy", ["None", "Webhook"])

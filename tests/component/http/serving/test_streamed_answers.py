@@ -11,7 +11,7 @@ from kvstack.component.http.connection import ClosedError
 from kvstack.component.http.proxies import proxy_of
 from kvstack.component.http.request_head import UrlError, head_lines, request_head
 from tests.support.network.tcp_listener import TcpListener
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, stands_still
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
@@ -114,10 +114,7 @@ def test_no_more_than_a_window_is_read_while_nobody_takes_it() -> None:
 
     async def main(client: HttpClient, url: str) -> None:
         async with await client.open("GET", url, "", context=None) as answer:
-            before = -1
-            while sent != before:  # until the server cannot send on
-                before = sent
-                await asyncio.sleep(0.2)
+            await stands_still(lambda: sent, for_s=0.2)  # the server cannot send on
             assert sent < 4 * LARGE
             taken = len(await answer.read())
             while taken < 64 * LARGE:

@@ -4,6 +4,19 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import (
+    ARCH_LABEL,
+    BETA_ARCH_LABEL,
+    BETA_INSTANCE_TYPE_LABEL,
+    BETA_OS_LABEL,
+    BETA_REGION_LABEL,
+    BETA_ZONE_LABEL,
+    HOSTNAME_LABEL,
+    INSTANCE_TYPE_LABEL,
+    OS_LABEL,
+    REGION_LABEL,
+    ZONE_LABEL,
+)
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 
@@ -15,17 +28,17 @@ _OF_KUBERNETES: Final = ("kubernetes.io", "k8s.io")
 _OF_KUBELETS: Final = ("kubelet.kubernetes.io", "node.kubernetes.io")
 _ALLOWED: Final = frozenset(
     (
-        "beta.kubernetes.io/arch",
-        "beta.kubernetes.io/instance-type",
-        "beta.kubernetes.io/os",
-        "failure-domain.beta.kubernetes.io/region",
-        "failure-domain.beta.kubernetes.io/zone",
-        "kubernetes.io/arch",
-        "kubernetes.io/hostname",
-        "kubernetes.io/os",
-        "node.kubernetes.io/instance-type",
-        "topology.kubernetes.io/region",
-        "topology.kubernetes.io/zone",
+        BETA_ARCH_LABEL,
+        BETA_INSTANCE_TYPE_LABEL,
+        BETA_OS_LABEL,
+        BETA_REGION_LABEL,
+        BETA_ZONE_LABEL,
+        ARCH_LABEL,
+        HOSTNAME_LABEL,
+        OS_LABEL,
+        INSTANCE_TYPE_LABEL,
+        REGION_LABEL,
+        ZONE_LABEL,
     )
 )
 

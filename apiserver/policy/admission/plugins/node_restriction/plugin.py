@@ -29,6 +29,7 @@ from kvstack.apimachinery.objects.core.group_resources import (
 )
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER, KUBELET_SERVING_SIGNER
 from kvstack.apiserver.policy.admission.plugins.node_restriction import nodes, pods
 from kvstack.apiserver.policy.admission.plugins.node_restriction.pod_certificates import (
     PodCertificates,
@@ -41,9 +42,7 @@ from kvstack.apiserver.policy.interfaces import Authorizer, ObjectView
 
 _Check: TypeAlias = Callable[[str, AdmissionRequest], Awaitable[None] | None]
 
-_NODE_SIGNERS: Final = frozenset(
-    ("kubernetes.io/kubelet-serving", "kubernetes.io/kube-apiserver-client-kubelet")
-)
+_NODE_SIGNERS: Final = frozenset((KUBELET_SERVING_SIGNER, KUBELET_CLIENT_SIGNER))
 
 
 class NodeRestriction:

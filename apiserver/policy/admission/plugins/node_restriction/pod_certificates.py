@@ -8,10 +8,11 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.apimachinery.objects.core.pod_references import is_mirror
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.authorization.chain import decided
-from kvstack.apiserver.policy.interfaces import Authorizer, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Authorizer, ObjectView
 
 _VERB: Final = "request-serviceaccounts-podcertificate-signer"
 
@@ -53,7 +54,9 @@ class PodCertificates:
         self._check_account(request, spec, pod_text)
         return self._check_signer(request, spec, pod, pod_text)
 
-    def _check_pod(self, request: AdmissionRequest, spec: Obj, pod: Obj, pod_text: str) -> None:
+    def _check_pod(
+        self, request: AdmissionRequest, spec: Object, pod: Object, pod_text: str
+    ) -> None:
         if (uid := _uid(pod)) != spec.get("podUID"):
             raise status.unknown(
                 f"PodCertificateRequest for pod {pod_text} contains pod UID"
@@ -74,7 +77,7 @@ class PodCertificates:
                 f" ({quote(account)}) that differs from running pod ({quote(own or '')})"
             )
 
-    def _check_account(self, request: AdmissionRequest, spec: Obj, pod_text: str) -> None:
+    def _check_account(self, request: AdmissionRequest, spec: Object, pod_text: str) -> None:
         name, wanted = spec.get("serviceAccountName") or "", spec.get("serviceAccountUID") or ""
         what = f"service account {quote(f'{request.namespace}/{name}')}"
         account = self._find(SERVICE_ACCOUNTS, request.namespace, name, what)
@@ -85,7 +88,7 @@ class PodCertificates:
             )
 
     def _check_signer(
-        self, request: AdmissionRequest, spec: Obj, pod: Obj, pod_text: str
+        self, request: AdmissionRequest, spec: Object, pod: Object, pod_text: str
     ) -> Awaitable[None] | None:
         signer = spec.get("signerName") or ""
         for volume in pod["spec"].get("volumes") or ():
@@ -120,7 +123,7 @@ class PodCertificates:
             f" {quote(signer)}"
         )
 
-    def _find(self, resource: GroupResource, namespace: str, name: str, what: str) -> Obj:
+    def _find(self, resource: GroupResource, namespace: str, name: str, what: str) -> Object:
         obj = self._view.get(resource, namespace, name)
         if obj is None:
             kind = resource.resource[:-1]
@@ -131,6 +134,6 @@ class PodCertificates:
         return obj
 
 
-def _uid(obj: Obj) -> str:
+def _uid(obj: Object) -> str:
     uid: str = obj["metadata"].get("uid") or ""
     return uid

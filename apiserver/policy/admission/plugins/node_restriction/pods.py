@@ -6,16 +6,17 @@ from typing import Any, Final
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NODES, PODS
 from kvstack.apimachinery.objects.core.pod_references import (
-    MIRROR,
     config_map_names,
     is_mirror,
     secret_names,
 )
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 
 _CLAIM: Final = "io.k8s.api.core.v1.PersistentVolumeClaim"
 _POD_STATUS: Final = "io.k8s.api.core.v1.PodStatus"
@@ -98,8 +99,8 @@ class PodRestriction:
         pod, node_text = request.new, quote(node)
         if not is_mirror(pod):
             raise request.forbidden(
-                f"pod does not have {quote(MIRROR)} annotation, node {node_text} can only create"
-                " mirror pods"
+                f"pod does not have {quote(MIRROR_ANNOTATION)} annotation,"
+                f" node {node_text} can only create mirror pods"
             )
         if _node_of(pod) != node:
             message = f"node {node_text} can only create pods with spec.nodeName set to itself"
@@ -111,7 +112,7 @@ class PodRestriction:
                 f"node {node_text} can not create pods that reference {reference}"
             )
 
-    def _owner_problem(self, node: str, pod: Obj) -> str:
+    def _owner_problem(self, node: str, pod: Object) -> str:
         can = f"node {quote(node)} can only create pods with"
         owners = pod["metadata"].get("ownerReferences") or []
         if len(owners) > 1:
@@ -155,7 +156,7 @@ def check_claim(node: str, request: AdmissionRequest) -> None:
         )
 
 
-def find_pod(view: ObjectView, namespace: str, name: str) -> Obj:
+def find_pod(view: ObjectView, namespace: str, name: str) -> Object:
     """Return a pod; raises ApiError 404."""
     pod = view.get(PODS, namespace, name)
     if pod is None:
@@ -163,7 +164,7 @@ def find_pod(view: ObjectView, namespace: str, name: str) -> Obj:
     return pod
 
 
-def find_node(view: ObjectView, name: str) -> Obj:
+def find_node(view: ObjectView, name: str) -> Object:
     """Return a node; raises ApiError 404."""
     node = view.get(NODES, "", name)
     if node is None:
@@ -171,7 +172,7 @@ def find_node(view: ObjectView, name: str) -> Obj:
     return node
 
 
-def api_reference(pod: Obj) -> str:
+def api_reference(pod: Object) -> str:
     """Return the resource that a pod refers to; empty: none."""
     spec = pod.get("spec") or {}
     if spec.get("serviceAccountName"):
@@ -228,7 +229,7 @@ def _node_of(pod: Mapping[str, Any]) -> str:
     return name
 
 
-def _compared(claim: Mapping[str, Any]) -> Obj:
+def _compared(claim: Mapping[str, Any]) -> Object:
     """Return the part of a claim that kubelets must not change."""
     metadata = {
         name: value

@@ -15,12 +15,13 @@ from kvstack.apimachinery.attributes import Attributes
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import CLAIMS, VOLUMES
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import aggregate, quote
 from kvstack.apiserver.policy.admission.plugins.node_restriction.pods import find_pod
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 from kvstack.apiserver.policy.authorization.chain import decided
 from kvstack.apiserver.policy.authorization.node.references import claim_of_volume
-from kvstack.apiserver.policy.interfaces import Authorizer, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import Authorizer, ObjectView
 
 _VERB: Final = "request-serviceaccounts-token-audience"
 _CSI_DRIVERS: Final = GroupResource("storage.k8s.io", "csidrivers")
@@ -68,7 +69,7 @@ class Tokens:
         return self._check_audience(request, pod, spec.get("audiences") or [])
 
     def _check_audience(
-        self, request: AdmissionRequest, pod: Obj, audiences: list[str]
+        self, request: AdmissionRequest, pod: Object, audiences: list[str]
     ) -> Awaitable[None] | None:
         if len(audiences) > 1:
             raise request.forbidden("node may only request 0 or 1 audiences")
@@ -101,7 +102,7 @@ class Tokens:
             )
         raise request.forbidden(f"{name} is not authorized to request tokens for audience {shown}")
 
-    def _needs(self, pod: Obj, audience: str, errors: list[str]) -> bool:
+    def _needs(self, pod: Object, audience: str, errors: list[str]) -> bool:
         for volume in pod["spec"].get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():
                 token = source.get("serviceAccountToken")
@@ -115,7 +116,7 @@ class Tokens:
                 errors.append(str(error))
         return False
 
-    def _driver_of(self, pod: Obj, volume: Obj) -> str:
+    def _driver_of(self, pod: Object, volume: Object) -> str:
         """Return the CSI driver of a pod's volume; empty: none. Raises ApiError."""
         claim_name = claim_of_volume(pod, volume)
         if not claim_name:
@@ -128,7 +129,7 @@ class Tokens:
         wanted = spec.get("tokenRequests") or ()
         return any((each.get("audience") or "") == audience for each in wanted)
 
-    def _find(self, resource: GroupResource, namespace: str, name: str) -> Obj:
+    def _find(self, resource: GroupResource, namespace: str, name: str) -> Object:
         obj = self._view.get(resource, namespace, name)
         if obj is None:
             raise status.not_found(resource._replace(resource=resource.resource[:-1]), name)

@@ -9,9 +9,9 @@ from typing import Any, Final
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.field_errors import not_supported
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj
 
 _ALWAYS: Final = "Always"
 _CONTAINERS: Final = ("initContainers", "containers", "ephemeralContainers")
@@ -47,18 +47,18 @@ class AlwaysPullImages(Listed):
             raise status.unknown(messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]")
 
 
-def _pulled(volume: Obj) -> Obj:
+def _pulled(volume: Object) -> Object:
     image = volume.get("image")
     return volume if image is None else {**volume, "image": {**image, "pullPolicy": _ALWAYS}}
 
 
-def _containers(spec: Obj) -> Iterator[tuple[str, Any]]:
+def _containers(spec: Object) -> Iterator[tuple[str, Any]]:
     for kind in _CONTAINERS:
         for position, each in enumerate(spec.get(kind) or ()):
             yield f"spec.{kind}[{position}]", each
 
 
-def _policies(spec: Obj) -> Iterator[tuple[str, str]]:
+def _policies(spec: Object) -> Iterator[tuple[str, str]]:
     for path, container in _containers(spec):
         yield f"{path}.imagePullPolicy", container.get("imagePullPolicy", "")
     for position, volume in enumerate(spec.get("volumes") or ()):

@@ -1,9 +1,9 @@
 """DenyServiceExternalIPs: Services get no new external IPs; existing ones may stay."""
 
 from kvstack.apimachinery.objects.core.group_resources import SERVICES
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj
 
 
 class DenyServiceExternalIPs(Listed):
@@ -18,5 +18,5 @@ class DenyServiceExternalIPs(Listed):
             raise request.forbidden("Use of external IPs is denied by admission control")
 
 
-def _addresses(service: Obj | None) -> frozenset[str]:
+def _addresses(service: Object | None) -> frozenset[str]:
     return frozenset(((service or {}).get("spec") or {}).get("externalIPs") or ())

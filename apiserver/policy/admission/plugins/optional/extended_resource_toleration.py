@@ -6,10 +6,10 @@ requests: {example.com/gpu: 1} → toleration {key: example.com/gpu, Exists, NoS
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import PODS
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.resource_names import is_extended
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Obj
 
 _IDENTITY: Final = ("key", "operator", "value", "effect")
 
@@ -38,7 +38,7 @@ class ExtendedResourceToleration(Listed):
         request.own("spec")["tolerations"] = tolerations
 
 
-def _add(tolerations: list[Obj], added: Obj) -> None:
+def _add(tolerations: list[Object], added: Object) -> None:
     """Add a toleration, replacing the one for the same taint."""
     for position, each in enumerate(tolerations):
         if all(each.get(name, "") == added.get(name, "") for name in _IDENTITY):

@@ -12,10 +12,11 @@ from typing import Final
 import orjson
 
 from kvstack.apimachinery.objects.core.group_resources import PODS
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, Obj, Reviewer
+from kvstack.apiserver.policy.interfaces import Clock, Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
 
@@ -52,7 +53,7 @@ class ImagePolicyWebhook(Listed):
     def __init__(self, reviewer: Reviewer, settings: ImagePolicySettings, clock: Clock) -> None:
         self._reviewer: Final = reviewer
         self._settings: Final = settings
-        self._answers: Final[Remembered[bytes, Obj]] = Remembered(REMEMBERED_MAX, clock)
+        self._answers: Final[Remembered[bytes, Object]] = Remembered(REMEMBERED_MAX, clock)
 
     def validate(self, request: AdmissionRequest) -> Awaitable[None] | None:
         """Refuse images; raises ApiError."""
@@ -79,7 +80,7 @@ class ImagePolicyWebhook(Listed):
         _judge(request, known)
         return None
 
-    async def _ask(self, request: AdmissionRequest, asked: Obj, key: bytes) -> None:
+    async def _ask(self, request: AdmissionRequest, asked: Object, key: bytes) -> None:
         review = {
             "kind": "ImageReview",
             "apiVersion": REVIEW,
@@ -103,7 +104,7 @@ class ImagePolicyWebhook(Listed):
         _judge(request, status)
 
 
-def _judge(request: AdmissionRequest, status: Obj) -> None:
+def _judge(request: AdmissionRequest, status: Object) -> None:
     annotations = status.get("auditAnnotations")
     for name, value in annotations.items() if isinstance(annotations, dict) else ():
         request.annotations[f"{_AUDIT}{name}"] = str(value)

@@ -4,10 +4,10 @@ from typing import Final
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import PODS
+from kvstack.apimachinery.well_known import HOSTNAME_LABEL
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 
-_HOSTNAME: Final = "kubernetes.io/hostname"
 _TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -22,10 +22,10 @@ class LimitPodHardAntiAffinityTopology(Listed):
         affinity = (request.new.get("spec") or {}).get("affinity") or {}
         for term in (affinity.get("podAntiAffinity") or {}).get(_TERMS) or ():
             key = term.get("topologyKey", "")
-            if key != _HOSTNAME:
+            if key != HOSTNAME_LABEL:
                 raise status.forbidden(
                     PODS,
                     request.new["metadata"].get("name", ""),
                     f"affinity.PodAntiAffinity.RequiredDuringScheduling has TopologyKey {key} but"
-                    f" only key {_HOSTNAME} is allowed",
+                    f" only key {HOSTNAME_LABEL} is allowed",
                 )

@@ -5,10 +5,11 @@ from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 MakeNamespace: TypeAlias = Callable[[str], Awaitable[None]]
 """Creates a namespace like a client; raises ApiError."""
@@ -62,5 +63,5 @@ class NamespaceExists:
         return self._namespaces.use(request, _nothing) if request.namespace else None
 
 
-def _nothing(_request: AdmissionRequest, _namespace: Obj) -> None:
+def _nothing(_request: AdmissionRequest, _namespace: Object) -> None:
     """Accept an existing namespace."""

@@ -10,9 +10,10 @@ from typing import Final, NamedTuple, TypeAlias
 from kvstack.apimachinery.attributes import Attributes
 from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Authorizer, Decision, Obj
+from kvstack.apiserver.policy.interfaces import Authorizer, Decision
 
 
 class MappedResource(NamedTuple):
@@ -47,7 +48,7 @@ class OwnerReferencesPermissionEnforcement:
         return None if new == old else self._check(request, new, old)
 
     async def _check(
-        self, request: AdmissionRequest, new: Sequence[Obj], old: Sequence[Obj]
+        self, request: AdmissionRequest, new: Sequence[Object], old: Sequence[Object]
     ) -> None:
         if request.operation != CREATE:
             decision = await self._ask(_delete_of(request))
@@ -61,7 +62,7 @@ class OwnerReferencesPermissionEnforcement:
         for owner in blocking:
             await self._check_owner(request, owner)
 
-    async def _check_owner(self, request: AdmissionRequest, owner: Obj) -> None:
+    async def _check_owner(self, request: AdmissionRequest, owner: Object) -> None:
         api_version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
         group, slash, version = api_version.rpartition("/")
         resources = self._mapping(group if slash else "", version, kind)
@@ -94,12 +95,12 @@ class OwnerReferencesPermissionEnforcement:
         return found if isinstance(found, Decision) else await found
 
 
-def _owners(obj: Obj | None) -> Sequence[Obj]:
-    owners: Sequence[Obj] = ((obj or {}).get("metadata") or {}).get("ownerReferences") or []
+def _owners(obj: Object | None) -> Sequence[Object]:
+    owners: Sequence[Object] = ((obj or {}).get("metadata") or {}).get("ownerReferences") or []
     return owners
 
 
-def _newly_blocking(new: Iterable[Obj], old: Iterable[Obj]) -> Iterable[Obj]:
+def _newly_blocking(new: Iterable[Object], old: Iterable[Object]) -> Iterable[Object]:
     blocked = {each.get("uid") for each in old if each.get("blockOwnerDeletion")}
     return (e for e in new if e.get("blockOwnerDeletion") and e.get("uid") not in blocked)
 

@@ -12,11 +12,12 @@ from typing import Final
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import PODS
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_label_key, check_label_value
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 DEFAULT_NAME: Final = "clusterDefaultNodeSelector"
 """The key of the default selector in the configuration."""
@@ -46,7 +47,7 @@ class PodNodeSelector(Listed):
         """Check that the pod's selector is allowed."""
         return self._namespaces.use(request, self._check)
 
-    def _merge(self, request: AdmissionRequest, namespace: Obj) -> None:
+    def _merge(self, request: AdmissionRequest, namespace: Object) -> None:
         wanted = self._selector_of(namespace)
         given = (request.new.get("spec") or {}).get("nodeSelector") or {}
         if _conflicts(wanted, given):
@@ -55,7 +56,7 @@ class PodNodeSelector(Listed):
             request.own("spec")["nodeSelector"] = {**wanted, **given}
         self._check(request, namespace)
 
-    def _check(self, request: AdmissionRequest, namespace: Obj) -> None:
+    def _check(self, request: AdmissionRequest, namespace: Object) -> None:
         given = (request.new.get("spec") or {}).get("nodeSelector") or {}
         if _conflicts(self._selector_of(namespace), given):
             raise _forbidden(request, _CONFLICT)
@@ -63,7 +64,7 @@ class PodNodeSelector(Listed):
         if allowed and not given.items() <= allowed.items():
             raise _forbidden(request, _NOT_LISTED)
 
-    def _selector_of(self, namespace: Obj) -> dict[str, str]:
+    def _selector_of(self, namespace: Object) -> dict[str, str]:
         annotations = namespace["metadata"].get("annotations") or {}
         return labels_of(annotations.get(_ANNOTATION, self._selectors.get(DEFAULT_NAME, "")))
 

@@ -14,16 +14,18 @@ import orjson
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.core.quality_of_service import BEST_EFFORT, computed_quality
+from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import MEMORY_PRESSURE_TAINT
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.plugins.runtime_class import includes, merge_tolerations
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import LiveObjects, Obj, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 
 _DEFAULTS: Final = "scheduler.alpha.kubernetes.io/defaultTolerations"
 _ALLOWED: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 _MEMORY_PRESSURE: Final = {
-    "key": "node.kubernetes.io/memory-pressure",
+    "key": MEMORY_PRESSURE_TAINT,
     "operator": "Exists",
     "effect": "NoSchedule",
 }
@@ -39,8 +41,8 @@ class PodTolerationRestriction(Listed):
         self,
         view: ObjectView,
         live: LiveObjects,
-        defaults: Sequence[Obj] = (),
-        allowed: Sequence[Obj] = (),
+        defaults: Sequence[Object] = (),
+        allowed: Sequence[Object] = (),
     ) -> None:
         """defaults, allowed: for namespaces without annotations."""
         self._namespaces: Final = NamespaceReader(view, live)
@@ -55,9 +57,9 @@ class PodTolerationRestriction(Listed):
         """Check the tolerations."""
         return self._namespaces.use(request, self._check)
 
-    def _add(self, request: AdmissionRequest, namespace: Obj) -> None:
+    def _add(self, request: AdmissionRequest, namespace: Object) -> None:
         spec = request.new.get("spec") or {}
-        more: list[Obj] = []
+        more: list[Object] = []
         if request.operation == CREATE:
             given = _tolerations(namespace, _DEFAULTS)
             more += self._defaults if given is None else given
@@ -68,7 +70,7 @@ class PodTolerationRestriction(Listed):
             request.own("spec")["tolerations"] = merged
         self._check(request, namespace)
 
-    def _check(self, request: AdmissionRequest, namespace: Obj) -> None:
+    def _check(self, request: AdmissionRequest, namespace: Object) -> None:
         tolerations = (request.new.get("spec") or {}).get("tolerations") or ()
         if not tolerations:
             return
@@ -82,7 +84,7 @@ class PodTolerationRestriction(Listed):
             )
 
 
-def _tolerations(namespace: Obj, annotation: str) -> list[Obj] | None:
+def _tolerations(namespace: Object, annotation: str) -> list[Object] | None:
     """Return the tolerations of an annotation; None: absent. Raises ApiError 500 if invalid."""
     text = (namespace["metadata"].get("annotations") or {}).get(annotation)
     if text is None:

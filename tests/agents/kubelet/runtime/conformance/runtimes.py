@@ -30,6 +30,8 @@ from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntim
 from kvstack.agents.kubelet.runtime.runtime import Runtime
 from kvstack.component.errors import ConfigError
 from tests.support.list_log import ListLog
+from tests.support.programs import is_static
+from tests.support.waiting import answered
 
 HOLLOW = "hollow"
 IMAGE = "localhost/busybox:1"
@@ -66,17 +68,12 @@ def require(kind: str) -> None:
         return
     if os.geteuid() != 0:
         pytest.skip("containers need root")
-    if not BUSYBOX.exists() or b"statically linked" not in _file_type():
+    if not is_static(BUSYBOX):
         pytest.skip("a static busybox is not installed")
     if kind == "cri" and not (shutil.which("containerd") and shutil.which("runc")):
         pytest.skip("containerd is not installed")
     if kind == "cri" and not Path("/usr/lib/cni/loopback").exists():
         pytest.skip("the plugins of CNI are not installed")
-
-
-def _file_type() -> bytes:
-    found = subprocess.run(["ldd", str(BUSYBOX)], check=False, capture_output=True)
-    return b"statically linked" if found.returncode else b""
 
 
 def _layer() -> bytes:
@@ -181,12 +178,7 @@ async def opened(
     socket = await _containerd(directory)
     options = CriOptions(f"unix://{socket}", directory, directory / "logs")
     engine = CriRuntime(options, SystemClock(), ListLog(), lambda _uid: None)
-    for _ in range(100):
-        try:
-            await engine.open()
-            break
-        except ConfigError:
-            await asyncio.sleep(0.1)
+    await answered(lambda: is_open(engine))
     try:
         yield engine
     finally:
@@ -221,17 +213,26 @@ def _run_engine(config: Path, log_file: Path) -> subprocess.Popen[bytes]:
 
 async def _import(socket: Path, archive: Path) -> None:
     """Give an image to containerd, once it answers."""
-    for _ in range(200):
+
+    async def is_taken() -> bool:
         importing = await asyncio.create_subprocess_exec(
             *("ctr", "-a", str(socket), "-n", "k8s.io", "images", "import"),
             *("--snapshotter", "native", str(archive)),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        if await importing.wait() == 0:
-            return
-        await asyncio.sleep(0.1)
-    pytest.fail("containerd takes no image")
+        return await importing.wait() == 0
+
+    await answered(is_taken)
+
+
+async def is_open(engine: CriRuntime) -> bool:
+    """Whether an engine answers already."""
+    try:
+        await engine.open()
+    except ConfigError:
+        return False
+    return True
 
 
 def close(directory: Path) -> None:

@@ -44,6 +44,7 @@ from tests.agents.kubelet.runtime.conformance.runtimes import (
     require,
 )
 from tests.agents.support.cluster import eventually
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -88,13 +89,13 @@ class World:
     async def ended(self, container: Container) -> Container:
         uid = container.pod_uid
 
-        def found() -> Container | None:
+        def ended_container() -> Container | None:
             for each in self.runtime.of_pod(uid):
                 if each.id == container.id and not each.is_running:
                     return each
             return None
 
-        done: Container = await eventually(found, within_s=30)
+        done: Container = await eventually(ended_container, within_s=30)
         return done
 
     async def clean(self) -> None:
@@ -512,11 +513,7 @@ def test_limits_and_use(kind_and_root: tuple[str, Path]) -> None:
             usage = await world.runtime.usage()
             return any(each.container.id == busy.id and each.cpu_ns > 0 for each in usage)
 
-        for _ in range(200):
-            if await used():
-                break
-            await asyncio.sleep(0.05)
-        assert await used()
+        await answered(used)
 
     run(kind_and_root, story)
 
@@ -642,25 +639,25 @@ ASK = 'until out=$(nc 127.0.0.1 8080 </dev/null) && [ -n "$out" ]; do sleep 0.05
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-async def said(runtime: Runtime, uid: str, port: int) -> bytes:
+async def read_port(runtime: Runtime, uid: str, port: int) -> bytes:
     """Return what a port of a pod says."""
     return await heard(lambda: runtime.connect(uid, port))
 
 
 async def heard(connect: Callable[[], Coroutine[Any, Any, Streams]]) -> bytes:
     """Return what a port says once it listens, which ANSWER does not between two answers."""
-    for _ in range(1000):
+
+    async def answer() -> bytes:
         try:
             reader, writer = await connect()
         except (ConnectError, OSError):
-            await asyncio.sleep(0.05)
-            continue
+            return b""
         try:
-            if found := await reader.read():
-                return found
+            return await reader.read()
         finally:
             writer.close()
-    raise AssertionError("nothing listens")
+
+    return await answered(answer)
 
 
 async def is_refused(runtime: Runtime, uid: str, port: int) -> bool:
@@ -686,8 +683,8 @@ def test_each_pod_has_an_address_of_its_own(kind_and_root: tuple[str, Path]) -> 
         assert len(set(addresses)) == 2
         assert all(ip_address(each).is_private for each in addresses)
         # The same port in each, as their containers and as the node see it.
-        assert await said(world.runtime, one.uid, 8080) == b"one\n"
-        assert await said(world.runtime, other.uid, 8080) == b"other\n"
+        assert await read_port(world.runtime, one.uid, 8080) == b"one\n"
+        assert await read_port(world.runtime, other.uid, 8080) == b"other\n"
         assert await heard(lambda: asyncio.open_connection(addresses[0], 8080)) == b"one\n"
         beside = await world.start(one, "sleep 1000", name="beside")
         session = await world.runtime.exec(
@@ -744,6 +741,6 @@ def test_a_sandbox_is_found_again(kind_and_root: tuple[str, Path]) -> None:
             assert later.has_sandbox(sandbox.uid)
             assert list(later.addresses(sandbox.uid)) == list(addresses)
             assert not await later.make_sandbox(sandbox)
-            assert await said(later, sandbox.uid, 8080) == b"kept\n"
+            assert await read_port(later, sandbox.uid, 8080) == b"kept\n"
 
     run(kind_and_root, story)

@@ -72,7 +72,8 @@ def run(directory: Path, story: Story, way: str | None = None) -> None:
         async with opened("process", directory, DeviceGroups(CGROUPS, ways=ways)) as runtime:
             assert isinstance(runtime, ProcessRuntime)
             if way != NO_WAY and runtime.devices.problem:
-                pytest.skip(f"devices cannot be limited so: {runtime.devices.problem}")
+                by = "any" if way is None else way
+                pytest.skip(f"devices cannot be limited (by {by}): {runtime.devices.problem}")
             world = World("process", runtime, directory)
             try:
                 await story(world)

@@ -80,7 +80,7 @@ class HostNode:
         config = ContainerConfig(sandbox, image=sandbox.images[0], command=command, **more)
         return await self.runtime.start(config)
 
-    async def said(self, sandbox: Sandbox, script: str, **more: Any) -> list[str]:
+    async def output(self, sandbox: Sandbox, script: str, **more: Any) -> list[str]:
         """Run a container to its end; return its log."""
         container = await self.start(sandbox, script, **more)
         await eventually(lambda: not container.is_running, within_s=30)
@@ -163,14 +163,14 @@ SECRETS = "cat /etc/shadow /etc/gshadow /root/.ssh/* /proc/1/root/etc/shadow {ke
 @needs_users
 @EVERYBODY
 def test_secrets_are_not_seen(directory: Path, security: Security) -> None:
-    async def story(place: HostNode) -> None:
-        script = SECRETS.format(key=place.key) + f"; ls {place.key.parent.parent} /run; echo over"
-        sandbox = place.sandbox("secrets")
-        container = await place.start(sandbox, f"{script}; sleep 1000", security=security)
+    async def story(host: HostNode) -> None:
+        script = SECRETS.format(key=host.key) + f"; ls {host.key.parent.parent} /run; echo over"
+        sandbox = host.sandbox("secrets")
+        container = await host.start(sandbox, f"{script}; sleep 1000", security=security)
         await eventually(lambda: container.log.exists() and "over" in log(container))
         assert "secret" not in log(container)
         assert "root" not in "".join(log(container))
-        asked = await place.exec(container, script)
+        asked = await host.exec(container, script)
         assert "over" in asked
         assert not any("secret" in each or "root:" in each for each in asked)
 
@@ -180,13 +180,13 @@ def test_secrets_are_not_seen(directory: Path, security: Security) -> None:
 @needs_users
 @EVERYBODY
 def test_files_of_the_machine_are_not_written(directory: Path, security: Security) -> None:
-    async def story(place: HostNode) -> None:
-        file, own = place.open / "file", place.open / "own"
+    async def story(host: HostNode) -> None:
+        file, own = host.open / "file", host.open / "own"
         script = (
             f"chmod 777 {file} || echo no; echo x > {file} || echo no; cat {own} || echo no;"
             f"rm {file} || echo no; mknod /tmp/disk b 8 0 || echo no; cat {file}"
         )
-        lines = await place.said(place.sandbox("files"), script, security=security)
+        lines = await host.output(host.sandbox("files"), script, security=security)
         assert [each for each in lines if each in ("no", "open")] == ["no"] * 5 + ["open"]
         assert file.read_text() == "open\n"
         assert file.stat().st_mode & 0o777 == 0o644
@@ -196,17 +196,17 @@ def test_files_of_the_machine_are_not_written(directory: Path, security: Securit
 
 @needs_users
 def test_what_root_of_a_pod_may_write(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
+    async def story(host: HostNode) -> None:
         script = "id -u; pwd; touch /a ~/b /tmp/c d /var/tmp/e /run/f && echo all; echo $HOME"
-        lines = await place.said(place.sandbox("own"), script, directory="/made/here")
+        lines = await host.output(host.sandbox("own"), script, directory="/made/here")
         assert lines == ["0", "/made/here", "all", "/root"]
-        lines = await place.said(
-            place.sandbox("known"), "touch x && echo y", directory=str(place.open)
+        lines = await host.output(
+            host.sandbox("known"), "touch x && echo y", directory=str(host.open)
         )
         assert lines == ["y"]
-        assert not (place.open / "x").exists()
-        lines = await place.said(
-            place.sandbox("somebody"), "touch ~/x && echo $HOME", security=Security(1234)
+        assert not (host.open / "x").exists()
+        lines = await host.output(
+            host.sandbox("somebody"), "touch ~/x && echo $HOME", security=Security(1234)
         )
         assert lines == ["/tmp"]
 
@@ -215,15 +215,15 @@ def test_what_root_of_a_pod_may_write(directory: Path) -> None:
 
 @needs_users
 def test_a_program_that_is_left_in_a_volume_is_nobodys(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
-        volume = place.directory / "volume"
+    async def story(host: HostNode) -> None:
+        volume = host.directory / "volume"
         volume.mkdir()
         volume.chmod(0o777)
         mounts = [Mount(str(volume), "/v", is_host_path=True)]
         script = "cp /bin/sh /v/sh && chmod 4755 /v/sh; cat /v/key || echo no"
         (volume / "key").write_text("secret\n")
         (volume / "key").chmod(0o600)
-        lines = await place.said(place.sandbox("suid"), script, mounts=mounts)
+        lines = await host.output(host.sandbox("suid"), script, mounts=mounts)
         assert "no" in lines
         assert "secret" not in lines
         assert (volume / "sh").stat().st_uid >= FIRST
@@ -236,14 +236,14 @@ def test_processes_of_the_machine_are_left_alone(directory: Path) -> None:
     sleeping = subprocess.Popen(["sleep", "1000"])
     pid = sleeping.pid
 
-    async def story(place: HostNode) -> None:
+    async def story(host: HostNode) -> None:
         script = (
             f"kill -9 {pid} || echo no; ls /proc/{pid}/root/ || echo no;"
             f"cat /proc/{pid}/environ || echo no; id -u"
         )
-        lines = await place.said(place.sandbox("own-pids"), script)
+        lines = await host.output(host.sandbox("own-pids"), script)
         assert [each for each in lines if each in ("no", "0")] == ["no", "no", "no", "0"]
-        lines = await place.said(place.sandbox("host-pids", has_host_pids=True), script)
+        lines = await host.output(host.sandbox("host-pids", has_host_pids=True), script)
         kept = [each for each in lines if each in ("no", str(NOBODY))]
         assert kept == ["no", "no", "no", str(NOBODY)]
         assert sleeping.poll() is None
@@ -267,9 +267,9 @@ def check_nobody(lines: list[str]) -> None:
 @needs_namespaces
 @pytest.mark.parametrize("shared", ["has_host_network", "has_host_pids", "has_host_ipc"])
 def test_who_shares_with_the_machine_is_nobody(directory: Path, shared: str) -> None:
-    async def story(place: HostNode) -> None:
+    async def story(host: HostNode) -> None:
         shares: dict[str, Any] = {shared: True}
-        check_nobody(await place.said(place.sandbox("shares", **shares), RIGHTS))
+        check_nobody(await host.output(host.sandbox("shares", **shares), RIGHTS))
 
     run(directory, story)
 
@@ -280,11 +280,11 @@ def test_without_user_namespaces_a_pod_is_nobody(
 ) -> None:
     monkeypatch.setattr(features, "user_namespaces", lambda: "not here")
 
-    async def story(place: HostNode) -> None:
-        assert place.runtime.unsupported("hostUsers")
-        assert any("not here" in each for each in place.runtime.enforced()[1])
-        script = f"{RIGHTS}; {SECRETS.format(key=place.key)}; touch ~/x x /tmp/y && echo all"
-        lines = await place.said(place.sandbox("nobody"), script)
+    async def story(host: HostNode) -> None:
+        assert host.runtime.unsupported("hostUsers")
+        assert any("not here" in each for each in host.runtime.enforced()[1])
+        script = f"{RIGHTS}; {SECRETS.format(key=host.key)}; touch ~/x x /tmp/y && echo all"
+        lines = await host.output(host.sandbox("nobody"), script)
         check_nobody(lines[:5])
         assert lines[5:] == ["all"]
         for security, problem in (
@@ -296,9 +296,9 @@ def test_without_user_namespaces_a_pod_is_nobody(
             (Security(is_privileged=True), "privileged is not allowed"),
         ):
             with pytest.raises(StartError, match=problem) as caught:
-                await place.said(place.sandbox("refused"), "true", security=security)
+                await host.output(host.sandbox("refused"), "true", security=security)
             assert caught.value.reason == "CreateContainerConfigError"
-        lines = await place.said(place.sandbox("number"), "id -u", security=Security(4321, 4321))
+        lines = await host.output(host.sandbox("number"), "id -u", security=Security(4321, 4321))
         assert lines == ["4321"]
 
     run(directory, story)
@@ -306,25 +306,25 @@ def test_without_user_namespaces_a_pod_is_nobody(
 
 @needs_namespaces
 def test_pods_of_allowed_namespaces_may_be_root_of_the_machine(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
-        script = f"tail -1 /proc/self/uid_map; cat {place.open / 'own'} {place.key} 2>/dev/null"
+    async def story(host: HostNode) -> None:
+        script = f"tail -1 /proc/self/uid_map; cat {host.open / 'own'} {host.key} 2>/dev/null"
         whole = ["0", "0", "4294967295"]
         asks: dict[str, Any] = {"space": ALLOWED, "asks_for_root": True}
-        lines = await place.said(place.sandbox("root", **asks), script, security=ROOT)
+        lines = await host.output(host.sandbox("root", **asks), script, security=ROOT)
         assert lines[0].split() == whole
         assert "of root" in lines
         assert "secret" not in lines  # it is root, and is shown no more
-        lines = await place.said(
-            place.sandbox("privileged", **asks),
+        lines = await host.output(
+            host.sandbox("privileged", **asks),
             f"{script}; mount -t tmpfs none /mnt && echo mounted",
             security=Security(is_privileged=True),
         )
         assert lines[0].split() == whole
         assert "mounted" in lines
-        shown = place.sandbox("shown", space=ALLOWED, host_users=True)
-        assert (await place.said(shown, script))[0].split() == whole
+        shown = host.sandbox("shown", space=ALLOWED, host_users=True)
+        assert (await host.output(shown, script))[0].split() == whole
         check_nobody(
-            await place.said(place.sandbox("quiet", space=ALLOWED, has_host_network=True), RIGHTS)
+            await host.output(host.sandbox("quiet", space=ALLOWED, has_host_network=True), RIGHTS)
         )
 
     run(directory, story)
@@ -332,8 +332,8 @@ def test_pods_of_allowed_namespaces_may_be_root_of_the_machine(directory: Path) 
 
 @needs_users
 def test_pods_of_allowed_namespaces_have_user_namespaces_unless_they_ask(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
-        lines = await place.said(place.sandbox("plain", space=ALLOWED), "cat /proc/self/uid_map")
+    async def story(host: HostNode) -> None:
+        lines = await host.output(host.sandbox("plain", space=ALLOWED), "cat /proc/self/uid_map")
         assert int(lines[0].split()[1]) >= FIRST
 
     run(directory, story)
@@ -343,15 +343,15 @@ def test_pods_of_allowed_namespaces_have_user_namespaces_unless_they_ask(directo
 def test_what_is_hidden_stays_so_for_who_may_mount(directory: Path) -> None:
     """All mounts are taken apart, as far as that goes; and what is covered is moved away."""
 
-    async def story(place: HostNode) -> None:
-        data = place.key.parent.parent
+    async def story(host: HostNode) -> None:
+        data = host.key.parent.parent
         script = (
             f"umount -a 2>/dev/null; umount {data} /etc/shadow /proc/kcore 2>/dev/null;"
             f"rmdir {data} && echo gone; mv {data} /x; mount -t tmpfs none /mnt && echo mounted;"
-            f"cat {place.key} /x/pki/ca.key /etc/shadow 2>/dev/null; true"
+            f"cat {host.key} /x/pki/ca.key /etc/shadow 2>/dev/null; true"
         )
         security = Security(is_privileged=True)
-        lines = await place.said(place.sandbox("mounts"), script, security=security)
+        lines = await host.output(host.sandbox("mounts"), script, security=security)
         assert "mounted" in lines  # in a mount namespace of its own
         assert "secret" not in lines
         assert not any("root:" in each for each in lines)
@@ -361,10 +361,10 @@ def test_what_is_hidden_stays_so_for_who_may_mount(directory: Path) -> None:
 
 @needs_namespaces
 def test_it_is_no_volume(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
+    async def story(host: HostNode) -> None:
         mounts = [Mount("etc", "/v", is_read_only=True, image="host")]
         with pytest.raises(StartError, match="cannot be a volume"):
-            await place.said(place.sandbox("volume", IMAGE), "true", mounts=mounts)
+            await host.output(host.sandbox("volume", IMAGE), "true", mounts=mounts)
 
     run(directory, story)
 
@@ -397,15 +397,15 @@ def test_system_calls_are_filtered_unless_the_pod_says_otherwise(directory: Path
         *("io_uring EPERM", "newer ENOSYS", "ptrace ok", "38 EAFNOSUPPORT", "40 EAFNOSUPPORT"),
     ]
 
-    async def story(place: HostNode) -> None:
+    async def story(host: HostNode) -> None:
         script = f"python3 - <<'X'\n{program}X"
         for number, security in enumerate((Security(), Security(seccomp="RuntimeDefault"))):
-            sandbox = place.sandbox(f"filtered-{number}")
-            assert await place.said(sandbox, script, security=security) == expected
-        container = await place.start(place.sandbox("exec"), "sleep 1000")
-        assert await place.exec(container, script) == expected
-        lines = await place.said(
-            place.sandbox("unconfined"),
+            sandbox = host.sandbox(f"filtered-{number}")
+            assert await host.output(sandbox, script, security=security) == expected
+        container = await host.start(host.sandbox("exec"), "sleep 1000")
+        assert await host.exec(container, script) == expected
+        lines = await host.output(
+            host.sandbox("unconfined"),
             "grep Seccomp: /proc/self/status",
             security=Security(seccomp="Unconfined"),
         )
@@ -418,7 +418,7 @@ HOST = Sandbox("u", "p", "ns", images=["a:1", "host"])
 
 
 @pytest.mark.parametrize(
-    ("more", "wanted"),
+    ("more", "expected"),
     [
         ({}, True),
         ({"images": ["a:1"]}, False),
@@ -430,9 +430,9 @@ HOST = Sandbox("u", "p", "ns", images=["a:1", "host"])
         ({"namespace": ALLOWED}, True),
     ],
 )
-def test_which_pods_have_user_namespaces(more: dict[str, Any], *, wanted: bool) -> None:
+def test_which_pods_have_user_namespaces(more: dict[str, Any], *, expected: bool) -> None:
     sandbox = Sandbox(**{**{name: getattr(HOST, name) for name in HOST.__slots__}, **more})
-    assert HostImage((ALLOWED,), has_user_namespaces=True).wants_users(sandbox) is wanted
+    assert HostImage((ALLOWED,), has_user_namespaces=True).wants_users(sandbox) is expected
     if more.get("host_users") is None:
         assert not HostImage((ALLOWED,)).wants_users(sandbox)
         other = HostImage((ALLOWED,), has_user_namespaces=True, is_there=False)
@@ -443,26 +443,26 @@ def test_which_pods_have_user_namespaces(more: dict[str, Any], *, wanted: bool) 
 def test_containers_outlive_their_node(directory: Path) -> None:
     """A later one finds their ids, and does not give them to others."""
 
-    async def first(place: HostNode) -> None:
-        await place.start(place.sandbox("lasting"), "sleep 1000")
-        await place.start(place.sandbox("ending"), "sleep 1000")
-        await place.runtime.stop(f"{own_uid('ending')}-c-0", 0)
-        await place.runtime.remove_pod(own_uid("ending"))
+    async def first(host: HostNode) -> None:
+        await host.start(host.sandbox("lasting"), "sleep 1000")
+        await host.start(host.sandbox("ending"), "sleep 1000")
+        await host.runtime.stop(f"{own_uid('ending')}-c-0", 0)
+        await host.runtime.remove_pod(own_uid("ending"))
 
-    async def second(place: HostNode) -> None:
-        (kept,) = place.runtime.of_pod(own_uid("lasting"))
-        (row,) = await place.exec(kept, "cat /proc/self/uid_map")
+    async def second(host: HostNode) -> None:
+        (kept,) = host.runtime.of_pod(own_uid("lasting"))
+        (row,) = await host.exec(kept, "cat /proc/self/uid_map")
         number = row.split()[1]
         assert int(number) >= FIRST
-        beside = await place.said(place.sandbox("lasting"), "cat /proc/self/uid_map", name="beside")
-        other = await place.said(place.sandbox("other"), "cat /proc/self/uid_map")
+        beside = await host.output(host.sandbox("lasting"), "cat /proc/self/uid_map", name="beside")
+        other = await host.output(host.sandbox("other"), "cat /proc/self/uid_map")
         assert beside[0].split()[1] == number
         assert int(other[0].split()[1]) >= FIRST
         assert other[0].split()[1] != number
-        assert len(os.listdir(place.directory / "run" / "ids")) == 2
+        assert len(os.listdir(host.directory / "run" / "ids")) == 2
 
-    async def third(place: HostNode) -> None:
-        await place.clean()
-        assert not os.listdir(place.directory / "run" / "ids")
+    async def third(host: HostNode) -> None:
+        await host.clean()
+        assert not os.listdir(host.directory / "run" / "ids")
 
     run(directory, first, second, third, lives_on=True, network=AUTOMATIC)

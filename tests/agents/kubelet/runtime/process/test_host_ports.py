@@ -1,7 +1,6 @@
 """Ports of the node where no program writes rules: listeners of the node pass them on to pods."""
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
 from tests.agents.kubelet.runtime.conformance.runtimes import IMAGE, opened, own_uid
 from tests.support.network.ports import free_ports
 from tests.support.programs import path_of
-from tests.support.waiting import eventually
+from tests.support.waiting import answered, eventually
 
 LOOPBACK, POD = "127.0.0.1", "127.0.0.2"
 ANSWER = "while :; do echo pod | nc -l -p 8080; done"
@@ -48,7 +47,7 @@ async def serving(host: str, port: int) -> AsyncIterator[None]:
         server.close()
 
 
-async def said(port: int, host: str = LOOPBACK) -> bytes:
+async def read_port(port: int, host: str = LOOPBACK) -> bytes:
     reader, writer = await asyncio.open_connection(host, port)
     try:
         return await reader.readline()
@@ -58,7 +57,7 @@ async def said(port: int, host: str = LOOPBACK) -> bytes:
 
 async def is_refused(port: int) -> bool:
     try:
-        await said(port)
+        await read_port(port)
     except ConnectionError:
         return True
     return False
@@ -71,13 +70,13 @@ def test_a_port_leads_to_its_pod_until_it_is_dropped() -> None:
             port = Port(target, host, host_ip=LOOPBACK)
             await made.serve("one", (POD, "::1"), [port])
             await made.serve("one", (POD, "::1"), [port])  # it listens already
-            assert await said(host) == b"pod\n"
+            assert await read_port(host) == b"pod\n"
             with pytest.raises(StartError, match=f"hostPort {LOOPBACK}:{host}/TCP: .*in use"):
                 await made.serve("two", (POD,), [port])
             made.drop("one")
             await eventually(lambda: _can_bind(host))
             await made.serve("two", (POD,), [port])
-            assert await said(host) == b"pod\n"
+            assert await read_port(host) == b"pod\n"
 
     asyncio.run(story())
 
@@ -136,12 +135,13 @@ def test_a_pod_of_a_machine_without_these_programs(
     sandbox = Sandbox(uid, "web", "ns", "web", logs, ports=[port])
 
     async def answers() -> None:
-        async with asyncio.timeout(60):
-            while True:
-                with contextlib.suppress(OSError):
-                    if await said(host) == b"pod\n":
-                        return
-                await asyncio.sleep(0.05)
+        async def is_heard() -> bool:
+            try:
+                return await read_port(host) == b"pod\n"
+            except OSError:
+                return False
+
+        await answered(is_heard)
 
     async def start(runtime: Runtime) -> None:
         await runtime.make_sandbox(sandbox)

@@ -23,9 +23,9 @@ def namespace():
 needs_root = pytest.mark.skipif(not has_namespaces(), reason="mounts need root")
 
 
-def run(program: str, place: Path) -> list[str]:
+def run(program: str, path: Path) -> list[str]:
     root = str(Path(__file__).parents[5])
-    command = [sys.executable, "-c", _HEAD + program, root, str(place)]
+    command = [sys.executable, "-c", _HEAD + program, root, str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()

@@ -1,6 +1,5 @@
 """`hostUsers: false` for any image: root of the pod has its files, and nothing of the machine."""
 
-import asyncio
 import os
 from pathlib import Path
 
@@ -24,14 +23,15 @@ from tests.agents.kubelet.runtime.process.test_host_image import (
     run,
 )
 from tests.agents.support.cluster import eventually
+from tests.support.waiting import answered
 
 __all__ = ["directory"]
 
 
 @needs_users
 def test_root_owns_the_image_and_volumes(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
-        volume = place.directory / "volume"
+    async def story(host: HostNode) -> None:
+        volume = host.directory / "volume"
         volume.mkdir()
         (volume / "own").write_text("own\n")
         (volume / "own").chmod(0o600)
@@ -47,10 +47,10 @@ def test_root_owns_the_image_and_volumes(directory: Path) -> None:
             "touch /dev/shm/x && echo shm; echo out > /dev/stdout; echo bye > /dev/termination-log;"
             "sysctl kernel.shm_rmid_forced; mknod /tmp/x b 8 0 2>/dev/null || echo no devices"
         )
-        sandbox = place.sandbox(
+        sandbox = host.sandbox(
             "owner", IMAGE, host_users=False, sysctls={"kernel.shm_rmid_forced": "1"}
         )
-        container = await place.start(sandbox, script, mounts=mounts)
+        container = await host.start(sandbox, script, mounts=mounts)
         await eventually(lambda: not container.is_running)
         assert log(container) == [
             *("0", "00", "own", "own", "own", "read-only", "written", "shm", "out"),
@@ -58,7 +58,7 @@ def test_root_owns_the_image_and_volumes(directory: Path) -> None:
         ]
         assert container.message == "bye\n"
         assert (volume / "a").stat().st_uid == 1234
-        upper = next((place.directory / "node").glob("pods/*/containers/c/0/layer/upper"))
+        upper = next((host.directory / "node").glob("pods/*/containers/c/0/layer/upper"))
         assert (upper / "etc" / "passwd").stat().st_uid == FIRST
 
     run(directory, story)
@@ -66,49 +66,49 @@ def test_root_owns_the_image_and_volumes(directory: Path) -> None:
 
 @needs_users
 def test_a_file_system_without_idmapped_mounts_is_named(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
-        sandbox = place.sandbox("sysfs", IMAGE, host_users=False)
+    async def story(host: HostNode) -> None:
+        sandbox = host.sandbox("sysfs", IMAGE, host_users=False)
         mounts = [Mount("/sys/kernel", "/v", is_host_path=True)]
         with pytest.raises(StartError, match="file system of /sys/kernel has no idmapped mounts"):
-            await place.start(sandbox, "true", mounts=mounts)
+            await host.start(sandbox, "true", mounts=mounts)
 
     run(directory, story)
 
 
 @needs_users
 def test_pods_have_ids_of_their_own(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
+    async def story(host: HostNode) -> None:
         rows = []
         for name in ("one", "other"):
-            sandbox = place.sandbox(name, IMAGE, host_users=False)
-            container = await place.start(sandbox, "sleep 1000")
-            rows += await place.exec(container, "cat /proc/self/uid_map /proc/self/gid_map")
+            sandbox = host.sandbox(name, IMAGE, host_users=False)
+            container = await host.start(sandbox, "sleep 1000")
+            rows += await host.exec(container, "cat /proc/self/uid_map /proc/self/gid_map")
         assert [each.split() for each in rows] == [
             *([["0", str(FIRST), "65536"]] * 2),
             *([["0", str(FIRST + 65536), "65536"]] * 2),
         ]
-        sandbox = place.sandbox("high", IMAGE, host_users=False)
+        sandbox = host.sandbox("high", IMAGE, host_users=False)
         with pytest.raises(StartError, match="id 70000 is not in the user namespace"):
-            await place.start(sandbox, "true", security=Security(70000))
+            await host.start(sandbox, "true", security=Security(70000))
 
     run(directory, story)
 
 
 @needs_users
 def test_terminals_shared_processes_and_commands(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
-        sandbox = place.sandbox("shared", IMAGE, host_users=False, shares_pids=True)
-        container = await place.start(
+    async def story(host: HostNode) -> None:
+        sandbox = host.sandbox("shared", IMAGE, host_users=False, shares_pids=True)
+        container = await host.start(
             sandbox, "tty; read line; echo got $line", has_tty=True, has_stdin=True
         )
-        session = await place.runtime.attach(container.id)
+        session = await host.runtime.attach(container.id)
         await session.write(b"it\n")
         await eventually(lambda: not container.is_running)
         session.close()
         assert log(container)[-1].strip() == "got it"
-        other = await place.start(sandbox, "sleep 1000", name="other", security=Security(1234))
+        other = await host.start(sandbox, "sleep 1000", name="other", security=Security(1234))
         command = ["sh", "-c", "id -u; tty && echo on > $(tty); test -d /proc/1 && echo one"]
-        running = await place.runtime.exec(other.id, command, tty=True)
+        running = await host.runtime.exec(other.id, command, tty=True)
         lines = (await output(running))[0].decode().split()
         assert lines[0] == "1234"
         assert lines[1].startswith("/dev/pts/")
@@ -119,30 +119,26 @@ def test_terminals_shared_processes_and_commands(directory: Path) -> None:
 
 @needs_users
 def test_root_has_its_power_over_the_network_of_its_pod(directory: Path) -> None:
-    async def story(place: HostNode) -> None:
-        if not place.runtime.has_network:
+    async def story(host: HostNode) -> None:
+        if not host.runtime.has_network:
             pytest.skip("networks cannot be made here")
-        sandbox = place.sandbox("web", IMAGE, host_users=False)
+        sandbox = host.sandbox("web", IMAGE, host_users=False)
         script = "ip link set lo mtu 1400 && cat /sys/class/net/lo/mtu; nc -l -p 80 -e echo hello"
         security = Security(added=["NET_ADMIN"])
-        container = await place.start(sandbox, script, security=security)
+        container = await host.start(sandbox, script, security=security)
         await eventually(lambda: container.log.exists() and "1400" in log(container))
 
-        async def asked() -> bytes:
-            reader, writer = await place.runtime.connect(sandbox.uid, 80)
+        async def port_answer() -> bytes:
+            try:
+                reader, writer = await host.runtime.connect(sandbox.uid, 80)
+            except (ConnectError, OSError):
+                return b""  # it does not listen yet
             try:
                 return await reader.read()
             finally:
                 writer.close()
 
-        found = b""
-        for _ in range(100):
-            try:
-                found = await asked()
-                break
-            except (ConnectError, OSError):
-                await asyncio.sleep(0.05)  # it does not listen yet
-        assert found == b"hello\n"
+        assert await answered(port_answer) == b"hello\n"
 
     run(directory, story, network=AUTOMATIC)
 

@@ -4,6 +4,7 @@ from collections.abc import Container
 from copy import deepcopy
 from typing import Any, Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.allocators.cluster_ips import address_range
 from kvstack.apiserver.allocators.node_ports import bitmap
 from kvstack.apiserver.kinds.network.services.allocation import (
@@ -13,7 +14,6 @@ from kvstack.apiserver.kinds.network.services.allocation import (
     allocate_update,
 )
 from kvstack.apiserver.kinds.network.services.preparation import default
-from kvstack.apiserver.kinds.strategy import Obj
 from kvstack.component.net.port_range import PortRange
 from tests.apiserver.kinds.hooks import patched
 
@@ -22,10 +22,10 @@ HTTP: Final = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 80}
 HTTPS: Final = {"name": "https", "port": 443, "protocol": "TCP", "targetPort": 443}
 
 
-def service(**spec: Any) -> Obj:
+def service(**spec: Any) -> Object:
     """Return a Service with defaults."""
     spec = deepcopy({"ports": [HTTP], **spec})
-    made: Obj = {"metadata": {"name": "s"}, "spec": spec, "status": {}}
+    made: Object = {"metadata": {"name": "s"}, "spec": spec, "status": {}}
     default(made)
     return made
 
@@ -49,14 +49,14 @@ SINGLE: Final = pools("10.0.0.0/24")
 DUAL: Final = pools("10.0.0.0/24", "fd00::/112")
 
 
-def stored(given: Pools = DUAL, /, **spec: Any) -> Obj:
+def stored(given: Pools = DUAL, /, **spec: Any) -> Object:
     """Return a Service as it is stored once it was created."""
     made = service(**spec)
     allocate_create(made, given)
     return made
 
 
-def update(old: Obj, patch: Obj, given: Pools = DUAL) -> tuple[Obj, Allocation]:
+def update(old: Object, patch: Object, given: Pools = DUAL) -> tuple[Object, Allocation]:
     """Return a Service with a patch of its spec, and what that claims and releases."""
     new, kept = patched(old, {"spec": patch}), deepcopy(old)
     default(new)

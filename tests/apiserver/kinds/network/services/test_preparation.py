@@ -8,8 +8,8 @@ from kvstack.apiserver.kinds.network.services.strategy import SERVICES
 from tests.apiserver.kinds.hooks import (
     cells_of,
     changed,
-    made,
     patched,
+    prepared_object,
     warnings_of,
     warnings_of_change,
 )
@@ -71,14 +71,14 @@ STATUS = SERVICES.subresources["status"]
 )
 def test_defaults(spec: dict[str, Any], expected: dict[str, Any]) -> None:
     """Each type has its own."""
-    assert made(SERVICES, {"metadata": {"name": "s"}, "spec": spec})["spec"] == expected
+    assert prepared_object(SERVICES, {"metadata": {"name": "s"}, "spec": spec})["spec"] == expected
 
 
 def test_defaults_of_ports() -> None:
     """A port leads to itself over TCP."""
     ports = [{"port": 80}, {"port": 81, "protocol": "UDP", "targetPort": "web"}]
     given = {"metadata": {"name": "s"}, "spec": {"ports": ports}}
-    assert made(SERVICES, given)["spec"]["ports"] == [
+    assert prepared_object(SERVICES, given)["spec"]["ports"] == [
         {"port": 80, "protocol": "TCP", "targetPort": 80},
         {"port": 81, "protocol": "UDP", "targetPort": "web"},
     ]
@@ -161,7 +161,7 @@ def test_what_the_client_changed_with_the_type_stays() -> None:
 def test_each_endpoint_changes_its_part() -> None:
     """The status of a new Service is empty."""
     given = service() | {"status": {"conditions": [{"type": "A"}]}}
-    assert made(SERVICES, given)["status"] == {"loadBalancer": {}}
+    assert prepared_object(SERVICES, given)["status"] == {"loadBalancer": {}}
     old = stored()
     new = patched(given, {"spec": {"externalName": "x"}})
     assert changed(SERVICES, new, old)["status"] == old["status"]

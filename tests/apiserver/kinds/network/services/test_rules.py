@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.network.services.strategy import SERVICES
-from kvstack.apiserver.kinds.strategy import Obj
 from tests.apiserver.kinds.hooks import change_refusals, patched
 from tests.apiserver.kinds.hooks import refusals as all_refusals
 from tests.apiserver.kinds.network.services.cluster import HTTP, HTTPS, SINGLE, service, stored
@@ -19,7 +19,7 @@ def refusals(**spec: Any) -> list[str]:
     return all_refusals(SERVICES, stored(SINGLE, **spec))
 
 
-def wrong_changes(patch: dict[str, Any], old: Obj) -> list[str]:
+def wrong_changes(patch: dict[str, Any], old: Object) -> list[str]:
     """Return what is wrong with a change of the spec."""
     return change_refusals(SERVICES, patched(old, {"spec": patch}), old)
 
@@ -472,7 +472,7 @@ def test_class_and_health_check_port_stay() -> None:
     ]
 
 
-def balanced(*ingress: dict[str, Any], kind: str = "LoadBalancer") -> Obj:
+def balanced(*ingress: dict[str, Any], kind: str = "LoadBalancer") -> Object:
     """Return a Service whose load balancer says something."""
     return patched(stored(type=kind), {"status": {"loadBalancer": {"ingress": list(ingress)}}})
 

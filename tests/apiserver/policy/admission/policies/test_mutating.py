@@ -98,15 +98,15 @@ def test_mutations_see_what_those_before_made() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mutation", "told"),
+    ("mutation", "message"),
     [
         (applying("Object{data: {'b': object.data.z}}"), "no such key: z"),
         (applying("Object{data: Object.spec{}}"), "type mismatch"),
         (patching("[JSONPatch{op: 'remove', path: '/data/z'}]"), "JSON Patch"),
     ],
 )
-def test_what_goes_wrong_is_a_refusal_unless_it_is_ignored(mutation: Obj, told: str) -> None:
-    with pytest.raises(ApiError, match=told):
+def test_what_goes_wrong_is_a_refusal_unless_it_is_ignored(mutation: Obj, message: str) -> None:
+    with pytest.raises(ApiError, match=message):
         changed(policy(mutation), a="x")
     assert changed(policy(mutation, failurePolicy="Ignore"), a="x") == {"a": "x"}
 

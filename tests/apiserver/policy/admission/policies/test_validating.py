@@ -111,23 +111,23 @@ def test_parameters_are_objects_that_bindings_name() -> None:
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
     limits = {**config_map(least="3"), "metadata": {"name": "limits", "namespace": "a"}}
 
-    def given(**reference: Any) -> Obj:
+    def bound(**reference: Any) -> Obj:
         return policy(
             "object.data.k >= params.data.least",
             paramKind=kind,
             binding={"paramRef": {"parameterNotFoundAction": "Deny", **reference}},
         )
 
-    assert refusal_of(config_map(k="4"), given(name="limits"), params=(limits,)) == ""
-    assert refusal_of(config_map(k="2"), given(name="limits"), params=(limits,)).startswith(
+    assert refusal_of(config_map(k="4"), bound(name="limits"), params=(limits,)) == ""
+    assert refusal_of(config_map(k="2"), bound(name="limits"), params=(limits,)).startswith(
         "failed exp"
     )
-    assert refusal_of(config_map(k="2"), given(selector={}), params=(limits,)).startswith(
+    assert refusal_of(config_map(k="2"), bound(selector={}), params=(limits,)).startswith(
         "failed exp"
     )
-    refused = refusal_of(config_map(k="4"), given(name="limits"))
+    refused = refusal_of(config_map(k="4"), bound(name="limits"))
     assert refused.startswith("failed to configure binding: no params found")
-    allowing = given(name="limits", parameterNotFoundAction="Allow")
+    allowing = bound(name="limits", parameterNotFoundAction="Allow")
     assert refusal_of(config_map(k="1"), allowing) == ""
     unknown = policy("true", paramKind={"apiVersion": "v1", "kind": "X"}, binding={"paramRef": {}})
     assert "not known" in refusal_of(config_map(), unknown)

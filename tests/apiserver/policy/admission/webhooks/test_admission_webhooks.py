@@ -1,6 +1,5 @@
 """Admission webhooks over HTTP: what recordings do not say, against a server in this process."""
 
-import asyncio
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.settings.audit_options import AuditOptions, AuditSinkOptions
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.hook_server import HookServer, allowing, patching, reviewing
+from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
@@ -167,7 +167,7 @@ def test_a_bundle_that_cannot_be_read_is_subject_to_the_failure_policy(
 
 @pytest.mark.parametrize("kind", ["Mutating", "Validating"])
 @pytest.mark.parametrize(
-    "place",
+    "position",
     [
         "kvstack.apiserver.policy.admission.webhooks.calls.read_verdict",
         "kvstack.apiserver.policy.admission.webhooks.plugins.request_of",
@@ -176,7 +176,7 @@ def test_a_bundle_that_cannot_be_read_is_subject_to_the_failure_policy(
 )
 def test_an_error_of_this_server_is_subject_to_the_failure_policy(
     kind: str,
-    place: str,
+    position: str,
     tmp_path: Path,
     hooks: HookServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -191,7 +191,7 @@ def test_an_error_of_this_server_is_subject_to_the_failure_policy(
         made = webhook(hooks, "/fine", ["configmaps"])
         ignored = {**made, "name": "ignored.example.com", "failurePolicy": "Ignore"}
         path = await configure(world, server, kind, ignored)
-        monkeypatch.setattr(place, fails)
+        monkeypatch.setattr(position, fails)
         status, answer = await ask(world, server, "POST", MAPS, config_map("a"))
         assert status == 201, answer
         _, page = await world.get(server, "/metrics")
@@ -318,9 +318,10 @@ def test_a_service_that_comes_late_is_reached(tmp_path: Path, hooks: HookServer)
 
 async def _refusal(world: World, server: ApiServer, before: str) -> str:
     """Return the message of a refusal once it is another one."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            _, refused = await ask(world, server, "POST", MAPS, config_map("a"))
-            if not str(refused["message"]).endswith(before):
-                return str(refused["message"])
-            await asyncio.sleep(STEP_S)
+
+    async def message() -> str:
+        _, refused = await ask(world, server, "POST", MAPS, config_map("a"))
+        found = str(refused["message"])
+        return "" if found.endswith(before) else found
+
+    return await answered(message, within_s=WAIT_S)
