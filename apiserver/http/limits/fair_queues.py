@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import islice
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.http.answers import Reply
@@ -55,7 +56,8 @@ class FairQueues:
         self.control: Final = control
         self._clock: Final = clock
         self._watch_count: Final = watch_count
-        self._sizes: dict[Collection, Objects] = {}
+        # Collections of custom resources go with their definitions.
+        self._sizes: Final = WeakKeyDictionary[Collection, Objects]()
         self._retries: dict[str, RetryAfter] = {}
 
     def enter(self, context: RequestContext) -> Awaitable[None] | None:

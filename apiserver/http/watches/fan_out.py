@@ -95,7 +95,6 @@ class FanOut:
     """The groups of watches of one collection."""
 
     def __init__(self, collection: Collection, send_all: SendAll) -> None:
-        self._collection = collection
         self._send_all = send_all
         self._groups: dict[object, Group] = {}
         self._by_key: dict[str, list[Group]] = {}

@@ -21,7 +21,7 @@ from functools import partial
 from itertools import chain
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, cast
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from kvstack.apimachinery.attributes import PRIVILEGED
 from kvstack.apimachinery.objects import status
@@ -115,7 +115,8 @@ class WatchStreams:
         self._timer: asyncio.TimerHandle | None = None
         self._behind: set[str] = set()
         """Users whose streams had unsent bytes at the last check."""
-        self._fans: dict[Collection, FanOut] = {}
+        # Collections of custom resources go with their definitions.
+        self._fans: Final = WeakKeyDictionary[Collection, FanOut]()
         self._streams: dict[Answer, WatchStream] = {}
         self.write_all: WriteAll = _one_by_one
         """Sends the same bytes to many answers, and returns those that are too far behind; the

@@ -1,12 +1,15 @@
 """Definitions while their objects are held by finalizers, and what a dry run shows of them."""
 
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.server.assembly import ApiServer
-from tests.apiserver.apiextensions.serving.test_conversion import DEFINITIONS, WAIT_S, ask
+from tests.apiserver.apiextensions.serving.test_conversion import DEFINITIONS, WAIT_S, ask, until
 from tests.apiserver.apiextensions.serving.test_custom_scales import MERGE, ODDS, prepared
 from tests.apiserver.server.in_process import World, run
 from tests.support.waiting import answered
@@ -63,5 +66,30 @@ def test_a_dry_run_shows_the_generation_that_a_change_would_give(tmp_path: Path)
         assert changed["metadata"]["generation"] == 2
         _, found = await ask(world, server, "GET", PATH)
         assert found["metadata"]["generation"] == 1
+
+    run(tmp_path, main)
+
+
+def test_nothing_of_a_definition_that_is_gone_stays_in_memory(tmp_path: Path) -> None:
+    """Clusters that test operators create and delete definitions all day."""
+
+    async def main(world: World) -> None:
+        server = await prepared(world)
+        watched = f"{ODDS}?watch=1&timeoutSeconds=1&resourceVersion=0"
+        status, _ = await ask(world, server, "GET", watched)
+        assert status == 200
+        await ask(world, server, "GET", f"{ODDS}?limit=1")
+        collection = server.registry.find(GroupResource("o.io", "odds"))
+        assert collection is not None
+        left = weakref.ref(collection)
+        collection = None
+        await ask(world, server, "DELETE", PATH)
+        await until(world, server, PATH, 404)
+
+        async def is_freed() -> bool:
+            gc.collect()
+            return left() is None
+
+        await answered(is_freed, within_s=WAIT_S)
 
     run(tmp_path, main)
