@@ -114,9 +114,7 @@ class Kubelet:
         self._queue: WorkQueue[str] = WorkQueue(clock, FailureBackOff(clock, 0.05, 10.0))
         self.csi: Final = self._csi(random)
         self._volumes = self._pod_volumes(random, allocatable)
-        self._devices = NodeDevices(
-            options.device_plugins, options.root / "pods", lambda: self.node.look_again(), logger
-        )
+        self._devices = self._node_devices()
         self._sync = PodSync(self._tools(settings, allocatable, isolate or _isolate_nothing))
         self._writer = StatusWriter(api)
         self._mirrors = Mirrors(api, self._informer.store, self._writer, logger)
@@ -148,6 +146,10 @@ class Kubelet:
         self.start_times = StartTimes(self.started_s)
         self.evictions: Counter[str] = Counter()
         """Pods that were evicted, by the signal that was the cause."""
+
+    def _node_devices(self) -> NodeDevices:
+        plugins, pods = self.options.device_plugins, self.options.root / "pods"
+        return NodeDevices(plugins, pods, lambda: self.node.look_again(), self._logger)
 
     def _csi(self, random: Callable[[], float]) -> CsiNode:
         """Return what mounts the volumes of CSI drivers; the node's object comes later."""

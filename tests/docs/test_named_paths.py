@@ -21,6 +21,7 @@ def test_what_pages_name_is_there() -> None:
         f"{page.relative_to(ROOT)}:{number}: {name}"
         for page in (*read, *(ROOT / each for each in OTHERS))
         for number, line in enumerate(page.read_text().splitlines(), 1)
+        if not line.startswith("prune ")  # what builds leave there, on some machines
         for name in unknown(line, page.parent)
     ]
     assert not gone

@@ -13,6 +13,7 @@ from tests.agents.kubelet.test_device_plugins import READS, RESOURCE, offered
 from tests.agents.standalone.test_stack import kubectl, lines_of, up
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.servers import free_ports
+from tests.support.waiting import answered
 
 pytestmark = [
     pytest.mark.e2e,
@@ -40,9 +41,10 @@ def test_a_plugin_registers_and_a_pod_gets_its_device(short: Path) -> None:
         return await asyncio.to_thread(kubectl, file, short, *arguments)
 
     async def shows(text: str, *arguments: str) -> None:
-        async with asyncio.timeout(60):
-            while (await does(*arguments)).strip() != text:  # noqa: ASYNC110 - of a program
-                await asyncio.sleep(0.2)
+        async def is_shown() -> bool:
+            return (await does(*arguments)).strip() == text
+
+        await answered(is_shown, within_s=60.0)
 
     async def main() -> None:
         assert not (directory / ".grpc.sock").exists()  # gRPC is loaded for the first plugin
