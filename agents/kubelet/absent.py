@@ -68,6 +68,13 @@ ABSENT: Final = (
     ),
     Absent("topology manager, CPU manager and memory manager", "containers run on all CPUs"),
     Absent(
+        "volumes that are images, with containerd before 2.1 or CRI-O before 1.31 (`subPath` of"
+        " them: 2.2 and 1.33)",
+        "the container waits with `CreateContainerError` and an event that names the version;"
+        " kubelet asks the engine, which fails in words of its own, or mounts the whole image for a"
+        " `subPath`",
+    ),
+    Absent(
         "with a container engine: control groups of pods, `podPidsLimit`",
         "limits are those of containers",
     ),

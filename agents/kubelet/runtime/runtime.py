@@ -97,7 +97,9 @@ class Mount:
     is_recursive: bool = False
     """Whether mounts below it are read-only, too, if the runtime supports that."""
     image: str = ""
-    """An image whose files are mounted instead; `source` is a place in it."""
+    """An image whose files are mounted instead, as the pod names it; `source` is a path in it."""
+    image_id: str = ""
+    """The id of that image; empty: it is found by its name."""
     is_host_path: bool = False
     """Whether it is a hostPath."""
 

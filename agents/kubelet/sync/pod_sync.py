@@ -397,10 +397,10 @@ class PodSync:
 
     async def _volume_images(
         self, pod: Object, record: PodRecord, container: Object
-    ) -> dict[str, str]:
-        """Return the images that a container mounts, by name of the volume; StartError."""
+    ) -> dict[str, tuple[str, str]]:
+        """Return reference and id of what images a container mounts, by volume; StartError."""
         sources = image_volumes(pod)
-        images = {}
+        images: dict[str, tuple[str, str]] = {}
         for mount in container.get("volumeMounts") or ():
             if (source := sources.get(mount["name"])) and mount["name"] not in images:
                 spec = {
@@ -408,8 +408,8 @@ class PodSync:
                     "image": source["reference"],
                     "imagePullPolicy": source.get("pullPolicy"),
                 }
-                await _unless_ending(record, self._tools.images.ensure(pod, spec))
-                images[mount["name"]] = source["reference"]
+                image = await _unless_ending(record, self._tools.images.ensure(pod, spec))
+                images[mount["name"]] = (source["reference"], image.id)
         return images
 
     async def _run(
@@ -420,7 +420,7 @@ class PodSync:
         attempt: int,
         prepared: "_Prepared",
         image: Image,
-        volumes: Mapping[str, str],
+        volumes: Mapping[str, tuple[str, str]],
     ) -> Container:
         tools = self._tools
         if problem := root_problem(pod, container, image.user):

@@ -23,7 +23,7 @@ from kvstack.agents.kubelet.volumes import directories
 from kvstack.agents.kubelet.volumes.pod_volumes import VolumePaths
 from kvstack.apimachinery.objects.json_object import Object
 
-_NONE: Final[Mapping[str, str]] = {}
+_NO_IMAGES: Final[Mapping[str, tuple[str, str]]] = {}
 
 
 class Preparation:
@@ -50,14 +50,14 @@ class Preparation:
         image_id: str = "",
         target: str = "",
         handler: str = "",
-        images: Mapping[str, str] = _NONE,
+        images: Mapping[str, tuple[str, str]] = _NO_IMAGES,
         devices: DeviceNeeds = NO_DEVICES,
         services: Sequence[Object] | None = None,
     ) -> ContainerConfig:
-        """Return what the runtime is to start; images: of volumes that are images, by name.
+        """Return what the runtime is to start.
 
-        services: that variables tell of, if it is called in a thread. Raises ConfigurationError,
-        OSError.
+        images: of volumes that are images, by name: reference and id. services: that
+        variables tell of, if it is called in a thread. Raises ConfigurationError, OSError.
         """
         environment = variables(
             pod,

@@ -228,11 +228,11 @@ def mounts(
     container: Object,
     sources: Mapping[str, tuple[Path, bool]],
     environment: Mapping[str, str],
-    images: Mapping[str, str],
+    images: Mapping[str, tuple[str, str]],
 ) -> list[Mount]:
     """Return what a container mounts of volumes; sources: by name, with whether to read only.
 
-    images: of volumes that are images, by name. Raises ConfigurationError.
+    images: of volumes that are images, by name: reference and id. Raises ConfigurationError.
     """
     mounted = []
     named = {each["name"] for each in pod["spec"].get("volumes") or () if "hostPath" in each}
@@ -240,7 +240,16 @@ def mounts(
         sub_path = mount.get("subPath") or _expanded(mount.get("subPathExpr") or "", environment)
         if image := images.get(mount["name"]):
             _check_sub_path(sub_path)
-            mounted.append(Mount(sub_path, mount["mountPath"], is_read_only=True, image=image))
+            reference, image_id = image
+            mounted.append(
+                Mount(
+                    sub_path,
+                    mount["mountPath"],
+                    is_read_only=True,
+                    image=reference,
+                    image_id=image_id,
+                )
+            )
             continue
         source, is_read_only = sources[mount["name"]]
         if sub_path:

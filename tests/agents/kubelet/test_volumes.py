@@ -19,6 +19,7 @@ from kvstack.agents.kubelet.logs.pod_logs import PodLogs
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.agents.kubelet.pods.files import File
 from kvstack.agents.kubelet.runtime.process.layer_sizes import size_of
+from kvstack.agents.kubelet.runtime.runtime import Mount
 from kvstack.agents.kubelet.volumes import directories
 from tests.agents.kubelet.pods.test_worker import container, pod
 from tests.agents.support.namespaces import has_namespaces
@@ -235,6 +236,20 @@ def sub_paths(volume: Path, path: str) -> Path:
     (found,) = directories.mounts(pod(), {"volumeMounts": [mount]}, {"v": (volume, False)}, {}, {})
     assert found.is_below
     return Path(found.source)
+
+
+def test_volumes_that_are_images() -> None:
+    container = {
+        "volumeMounts": [
+            {"name": "v", "mountPath": "/all"},
+            {"name": "v", "mountPath": "/part", "subPath": "etc"},
+        ]
+    }
+    images = {"v": ("r/i:1", "sha256:1")}
+    assert directories.mounts(pod(), container, {}, {}, images) == [
+        Mount("", "/all", is_read_only=True, image="r/i:1", image_id="sha256:1"),
+        Mount("etc", "/part", is_read_only=True, image="r/i:1", image_id="sha256:1"),
+    ]
 
 
 def test_paths_in_volumes(tmp_path: Path) -> None:

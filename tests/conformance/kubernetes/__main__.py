@@ -11,8 +11,9 @@ E2E is the program of the release whose tests are to be run. IMAGES is a directo
 that they run, as `kvstack up --image-dir` takes it. The exit code is 0 if all tests passed that
 were to be run; no test is left out unless --match says so.
 
-With --containerd the second node's containers are those of containerd, with kvstack's network as a
-CNI plugin, and the first takes no pods of tests.
+With --containerd the second node's containers are those of the containerd in PATH, with kvstack's
+network as a CNI plugin and the images in a registry of its own, and the first takes no pods of
+tests. Tests that need a later containerd are named before it starts; they are run, and counted.
 """
 
 import argparse
@@ -25,8 +26,10 @@ from pathlib import Path
 from tests.agents.standalone.several import FIRST, SECOND, Several, several
 from tests.agents.support.full_disks import EVICTION_HARD
 from tests.apiserver.stories.clients import ClientsMissingError, clients
-from tests.conformance.kubernetes.engine import engine
+from tests.conformance.kubernetes.engine import engine, unmount_below
 from tests.conformance.kubernetes.requirements import (
+    beyond_engine,
+    engine_version,
     images_of,
     missing_images,
     missing_programs,
@@ -81,6 +84,8 @@ def _on_two_nodes(program: Program, options: argparse.Namespace, directory: Path
 
 def _join_containerd(cluster: Several, stack: ExitStack, program: Program, directory: Path) -> None:
     """Let the second machine join with containerd, and leave the tests' pods to it."""
+    root = cluster.directory / "node"
+    stack.callback(unmount_below, root)
     images = {each: path_of(each, directory.absolute()) for each in images_of(program)}
     containerd = stack.enter_context(engine(cluster.network, SECOND, cluster.directory, images))
     admin = cluster.directory / "data" / "kubernetes" / "admin.conf"
@@ -98,14 +103,16 @@ def _join_containerd(cluster: Several, stack: ExitStack, program: Program, direc
         )
     )
     authority = cluster.directory / "data" / "kubernetes" / "pki" / "ca.crt"
-    cluster.kvstack(
+    kubelet = cluster.kvstack(
         SECOND,
         *("kubelet", f"--kubeconfig={file}", f"--config={configuration}", "--port=10250"),
-        *(f"--client-ca-file={authority}", f"--root-dir={cluster.directory / 'node'}"),
+        *(f"--client-ca-file={authority}", f"--root-dir={root}"),
         *(f"--hostname-override={SECOND}", f"--cluster-cidr={ranges}", "--network=auto"),
         f"--container-runtime-endpoint=unix://{containerd.socket}",
         *(EVICTION_HARD, "--image-gc-high-threshold=100"),
     )
+    stack.callback(kubelet.wait)
+    stack.callback(kubelet.kill)  # before the engine, whose pods it would start again
     cluster.kvstack(
         SECOND,
         *("proxy", f"--kubeconfig={file}", f"--hostname-override={SECOND}"),
@@ -127,6 +134,8 @@ def _run(program: Program, options: argparse.Namespace) -> int:
         return _refuse([f"tests: {options.focus!r} has none with a name like {options.match!r}"])
     if options.kubeconfig is None and (missing := missing_protocols(tests)):
         return _refuse([*missing, "--match '^(?!.*SCTPConnectivity)' leaves them out"])
+    if options.kubeconfig is None and options.containerd:
+        _warn(beyond_engine(tests, engine_version()))
     sys.stdout.write(f"{len(tests)} tests; reports are in {options.reports}\n")
     sys.stdout.flush()
     failed_runs = 0
@@ -137,6 +146,14 @@ def _run(program: Program, options: argparse.Namespace) -> int:
         sys.stdout.flush()
         failed_runs += any(results[each.name].state != PASSED for each in tests)
     return int(failed_runs > 0)
+
+
+def _warn(tests: Sequence[str]) -> None:
+    """Name tests that cannot pass here; they are run nevertheless, and counted."""
+    if tests:
+        lines = ("these cannot pass with this engine:", *(f"  {each}" for each in tests))
+        sys.stderr.writelines(f"{line}\n" for line in lines)
+        sys.stderr.flush()
 
 
 def _refuse(missing: Sequence[str]) -> int:
@@ -151,7 +168,7 @@ def _options(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--kubeconfig", type=Path, help="of a cluster to test; none: one is made")
     parser.add_argument("--kubectl", type=Path, help="the program; none: that of 1.37 is fetched")
     parser.add_argument(
-        "--containerd", action="store_true", help="run the tests' pods by containerd of Debian"
+        "--containerd", action="store_true", help="run the tests' pods by the containerd in PATH"
     )
     parser.add_argument(
         "--focus", default=CONFORMANCE, help="a pattern of other tests of the program, as ginkgo's"

@@ -5,7 +5,10 @@
         containerd.connect(range, …)   `kvstack cni install`, once the node has a range
 
 The engine has a configuration, a state and a socket of its own, and runs in the namespace of the
-machine; whatever it ran ends with it.
+machine; whatever it ran ends with it. It has the images from the start, and pulls them from a
+registry of its own, for the machine reaches no other.
+
+containerd 1.6 and later take the configuration; 2.x reads that of version 2, too.
 """
 
 import hashlib
@@ -15,19 +18,27 @@ import os
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import grpc
+from google.protobuf.message import Message
+
+from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
+from tests.conformance.kubernetes.registry import add, registry
 from tests.support.network.machines import Machines
 from tests.support.waiting import wait_for
 
 LOOPBACK: Final = Path("/usr/lib/cni/loopback")
 """A plugin that containerd asks for besides, whatever the network is."""
 _IMPORT_S: Final = 300.0
+_STOP_S: Final = 120.0
+M = TypeVar("M", bound=Message)
 _PAUSE: Final = "/pause:"
-# Machines may not let even root lower its score, as containers with few capabilities.
+# Machines may not let even root lower its score, as containers with few capabilities. NRI, which
+# later engines have, would listen on a socket of the machine's own engine.
 _CONFIG: Final = """\
 version = 2
 root = "{root}/root"
@@ -36,13 +47,23 @@ state = "{root}/state"
   address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{root}/opt"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{pause}"
   restrict_oom_score_adj = true
   [plugins."io.containerd.grpc.v1.cri".cni]
     bin_dir = "{root}/bin"
     conf_dir = "{root}/net.d"
+  [plugins."io.containerd.grpc.v1.cri".registry]
+    config_path = "{root}/hosts"
 """
+_MIRROR: Final = """\
+server = "http://{address}"
+[host."http://{address}"]
+  capabilities = ["pull", "resolve"]
+"""
+"""The engine asks the mirror alone: what it has not got is not there."""
 
 
 class Containerd:
@@ -52,6 +73,7 @@ class Containerd:
         self._network = network
         self._machine = machine
         self.root = root
+        self.images = root / "registry"
         self.socket = Path(f"/run/kvstack-conformance-{os.getpid()}.sock")
 
     def command(self, *arguments: str) -> list[str]:
@@ -70,19 +92,56 @@ class Containerd:
             *(f"--bin-dir={self.root / 'bin'}", f"--conf-dir={self.root / 'net.d'}"),
         )
 
+    def use_registry(self, images: Iterable[str], address: str) -> None:
+        """Make what listens there the mirror of the registries of images."""
+        for host in {image.partition("/")[0] for image in images}:
+            directory = self.root / "hosts" / host
+            directory.mkdir(parents=True)
+            (directory / "hosts.toml").write_text(_MIRROR.format(address=address))
+
     def take(self, image: str, path: Path) -> None:
-        """Import an image: an archive, or a directory as `kvstack up --image-dir` takes it."""
+        """Import an image, which the registry has then, too.
+
+        path: an archive, or a directory as `kvstack up --image-dir` takes it.
+        """
         archive = path
         if path.is_dir():
             archive = self.root / "image.tar"
             write_archive(image, path, archive)
+        add(self.images, image, archive)
         command = self.command("images", "import", str(archive))
         subprocess.run(command, check=True, capture_output=True, timeout=_IMPORT_S)
         if archive != path:
             archive.unlink()
 
-    def end_tasks(self) -> None:
-        """End what is still running."""
+    def end(self) -> None:
+        """End what is still running; whoever starts pods has to have ended."""
+        try:
+            self._remove_sandboxes()
+        except grpc.RpcError as error:
+            sys.stderr.write(f"pods of the engine are killed, for it does not stop them: {error}\n")
+        self._end_tasks()
+
+    def _remove_sandboxes(self) -> None:
+        """Stop pods as a kubelet does: their shims and network namespaces would stay otherwise."""
+        with grpc.insecure_channel(f"unix://{self.socket}") as channel:
+
+            def call(name: str, request: Message, answer: type[M]) -> M:
+                method = channel.unary_unary(
+                    f"/runtime.v1.RuntimeService/{name}",
+                    request_serializer=type(request).SerializeToString,
+                    response_deserializer=answer.FromString,
+                )
+                return method(request, timeout=_STOP_S)
+
+            listed = call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
+            for each in listed.items:
+                stop = cri.StopPodSandboxRequest(pod_sandbox_id=each.id)
+                call("StopPodSandbox", stop, cri.StopPodSandboxResponse)
+                remove = cri.RemovePodSandboxRequest(pod_sandbox_id=each.id)
+                call("RemovePodSandbox", remove, cri.RemovePodSandboxResponse)
+
+    def _end_tasks(self) -> None:
         listed = subprocess.run(
             self.command("tasks", "list"), check=False, capture_output=True, text=True
         )
@@ -127,15 +186,16 @@ def engine(
     found = Containerd(network, machine, directory / "containerd")
     (found.root / "net.d").mkdir(parents=True)
     pause = next(each for each in images if _PAUSE in each)
-    config = found.root / "config.toml"
+    config, log_file = found.root / "config.toml", found.root / "log"
     config.write_text(_CONFIG.format(root=found.root, socket=found.socket, pause=pause))
-    with (found.root / "log").open("wb") as log:
+    with registry(found.images, network.command(machine)) as address, log_file.open("wb") as log:
+        found.use_registry(images, address)
         command = network.command(machine, "containerd", "--config", str(config))
         process = subprocess.Popen(command, stdout=log, stderr=log)
         try:
 
             def answers() -> bool:
-                assert process.poll() is None, (found.root / "log").read_text()[-3000:]
+                assert process.poll() is None, log_file.read_text()[-3000:]
                 done = subprocess.run(found.command("version"), check=False, capture_output=True)
                 return done.returncode == 0
 
@@ -144,14 +204,15 @@ def engine(
                 found.take(image, where)
             yield found
         finally:
-            found.end_tasks()
+            found.end()
             process.terminate()
             process.wait()
-            _unmount(found.root)
-            found.socket.unlink(missing_ok=True)
+            unmount_below(found.root)
+            for each in (found.socket, Path(f"{found.socket}.ttrpc")):
+                each.unlink(missing_ok=True)
 
 
-def _unmount(root: Path) -> None:
+def unmount_below(root: Path) -> None:
     """Unmount what is left below a directory, innermost first."""
     points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     for point in reversed([each for each in points if each.startswith(f"{root}/")]):

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from kvstack.agents.kubelet.runtime.cri.image_mounts import image_mount_problem
 from tests.conformance.kubernetes.engine import LOOPBACK
 from tests.conformance.kubernetes.suite import ConformanceTest, Program
 
@@ -24,6 +25,8 @@ _PROGRAMS: Final = {
     "conntrack": "Services of UDP (Debian: conntrack)",
 }
 _SCTP: Final = "[Feature:SCTPConnectivity]"
+_IMAGE_VOLUMES: Final = "ImageVolume"
+_SUB_PATH: Final = "subpath"
 _OF_ENGINE: Final = {
     "containerd": "containers (Debian: containerd)",
     "ctr": "images of containers (Debian: containerd)",
@@ -49,6 +52,28 @@ def missing_protocols(tests: Iterable[ConformanceTest]) -> list[str]:
     if not any(_SCTP in each.name for each in tests) or _has_sctp():
         return []
     return [f"SCTP in the kernel (`modprobe sctp`): for the tests that are named {_SCTP}"]
+
+
+def engine_version() -> str:
+    """Return the version of containerd that is run here."""
+    done = subprocess.run(
+        ["containerd", "--version"], capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout.split()[2]
+
+
+def beyond_engine(tests: Iterable[ConformanceTest], version: str) -> list[str]:
+    """Return the tests that a version of containerd is too old for, each with why."""
+    return [
+        f"{each.name}: {problem}"
+        for each in tests
+        if _IMAGE_VOLUMES in each.name
+        and (
+            problem := image_mount_problem(
+                "containerd", version, has_sub_path=_SUB_PATH in each.name.lower()
+            )
+        )
+    ]
 
 
 def _has_sctp() -> bool:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -158,6 +159,25 @@ def test_a_kernel_without_a_protocol_is_named(kernel: str, monkeypatch: pytest.M
     assert requirements.missing_protocols(tests[:1]) == []
     found = requirements.missing_protocols(tests)
     assert [each.partition(" ")[0] for each in found] == ([] if has else ["SCTP"])
+
+
+def test_what_the_engine_is_too_old_for_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    containerd = tmp_path / "containerd"
+    containerd.write_text("#!/bin/sh\necho containerd example.org/containerd 1.6.20~ds1 1.6.20-1\n")
+    containerd.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    version = requirements.engine_version()
+    names = ("[sig-node] Pods run", "[sig-node] ImageVolume runs", "[sig-node] ImageVolume subPath")
+    tests = [ConformanceTest(each, is_serial=False) for each in names]
+    beyond = requirements.beyond_engine(tests, version)
+    assert [each.partition(":")[0] for each in beyond] == list(names[1:])
+    assert all("containerd 2.1 or later: the node has 1.6.20~ds1" in each for each in beyond)
+    assert [each.partition(":")[0] for each in requirements.beyond_engine(tests, "v2.1.4")] == [
+        names[2]
+    ]
+    assert requirements.beyond_engine(tests, "2.4.2+unknown") == []
 
 
 def test_a_program_that_lists_nothing_is_an_error(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.cri import answers, specs, streams
 from kvstack.agents.kubelet.runtime.cri.client import CriClient, CriError
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
+from kvstack.agents.kubelet.runtime.cri.image_mounts import image_mount_problem
 from kvstack.agents.kubelet.runtime.cri.images import EngineImages
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS, SYSTEMD, PodGroups
 from kvstack.agents.kubelet.runtime.runtime import (
@@ -116,9 +117,7 @@ class CriRuntime(EngineImages):
     async def open(self) -> None:
         """Read the engine's version, and its containers; raises ConfigError."""
         try:
-            request = cri.VersionRequest(version="0.1.0")
-            answer = await self._client.call("Version", request, cri.VersionResponse)
-            self.name, self.version = answer.runtime_name, answer.runtime_version
+            await self._read_version()
             await self._look()
             await self._check()
             self._driver = await self._reported_driver()
@@ -130,6 +129,11 @@ class CriRuntime(EngineImages):
             await self._groups.open(self._options.limits)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._keep_looking(), name="containers of the engine")]
+
+    async def _read_version(self) -> None:
+        request = cri.VersionRequest(version="0.1.0")
+        answer = await self._client.call("Version", request, cri.VersionResponse)
+        self.name, self.version = answer.runtime_name, answer.runtime_version
 
     async def _reported_driver(self) -> str:
         """Return what makes the engine's control groups; as in the settings if it is silent."""
@@ -356,6 +360,7 @@ class CriRuntime(EngineImages):
             sandbox_config=sandbox.config,
         )
         try:
+            await self._check_image_mounts(config)
             made = await self._client.call("CreateContainer", request, cri.CreateContainerResponse)
         except CriError as error:
             raise StartError("CreateContainerError", error.text) from error
@@ -370,6 +375,15 @@ class CriRuntime(EngineImages):
         if found is None:
             raise StartError("RunContainerError", "the container is gone")
         return found
+
+    async def _check_image_mounts(self, config: ContainerConfig) -> None:
+        """Raise StartError if the engine is too old for the images that a container mounts."""
+        images = [each for each in config.mounts if each.image]
+        if images:
+            await self._read_version()  # the engine may have been upgraded since
+            has_sub_path = any(each.source for each in images)
+            if problem := image_mount_problem(self.name, self.version, has_sub_path=has_sub_path):
+                raise StartError("CreateContainerError", problem)
 
     async def stop(self, container_id: str, grace_s: float) -> None:
         """Stop a container."""

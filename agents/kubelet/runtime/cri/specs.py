@@ -143,7 +143,7 @@ def container_config(
         cri.Mount(
             container_path=each.target,
             readonly=True,
-            image=cri.ImageSpec(image=each.image, user_specified_image=each.image),
+            image=cri.ImageSpec(image=each.image_id or each.image, user_specified_image=each.image),
             image_sub_path=each.source,
         )
         for each in config.mounts

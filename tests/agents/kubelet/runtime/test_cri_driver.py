@@ -1,4 +1,4 @@
-"""What makes the control groups of a container engine: it tells, or the settings do."""
+"""What a container engine is asked for: control groups as it or the settings say, and mounts."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,8 +15,16 @@ from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.configuration import ConfigurationFileError, read_configuration
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
+from kvstack.agents.kubelet.runtime.cri.image_mounts import image_mount_problem
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUPFS, SYSTEMD, slice_of
-from kvstack.agents.kubelet.runtime.runtime import Limits, Sandbox, UpdateError
+from kvstack.agents.kubelet.runtime.runtime import (
+    ContainerConfig,
+    Limits,
+    Mount,
+    Sandbox,
+    StartError,
+    UpdateError,
+)
 from tests.support.list_log import ListLog
 
 GROUP = "kubepods/burstable/pod1-2"
@@ -29,6 +37,7 @@ class Engine(grpc.GenericRpcHandler):
     def __init__(self, runtime_config: cri.RuntimeConfigResponse | None) -> None:
         self.parents: list[str] = []
         self.updates: list[cri.UpdateContainerResourcesRequest] = []
+        self.created: list[cri.ContainerConfig] = []
         self._answers: dict[str, Any] = {
             "Version": cri.VersionResponse(runtime_name="engine", runtime_version="1"),
             "Status": cri.StatusResponse(),
@@ -37,9 +46,18 @@ class Engine(grpc.GenericRpcHandler):
             "RunPodSandbox": cri.RunPodSandboxResponse(pod_sandbox_id="s"),
             "PodSandboxStatus": cri.PodSandboxStatusResponse(),
             "UpdateContainerResources": cri.UpdateContainerResourcesResponse(),
+            "CreateContainer": cri.CreateContainerResponse(container_id="c"),
+            "StartContainer": cri.StartContainerResponse(),
+            "ContainerStatus": cri.ContainerStatusResponse(
+                status=cri.ContainerStatus(id="c", state=cri.CONTAINER_RUNNING)
+            ),
         }
         if runtime_config is not None:
             self._answers["RuntimeConfig"] = runtime_config
+
+    def become(self, name: str, version: str) -> None:
+        """Be another engine, or another version of it."""
+        self._answers["Version"] = cri.VersionResponse(runtime_name=name, runtime_version=version)
 
     @override
     def service(self, handler_call_details: Any) -> "grpc.RpcMethodHandler[Any, Any] | None":
@@ -55,6 +73,8 @@ class Engine(grpc.GenericRpcHandler):
                 self.updates.append(cri.UpdateContainerResourcesRequest.FromString(request))
                 if self.updates[-1].container_id != "c":
                     await context.abort(grpc.StatusCode.NOT_FOUND, "no such container")
+            if method == "CreateContainer":
+                self.created.append(cri.CreateContainerRequest.FromString(request).config)
             found: bytes = self._answers[method].SerializeToString()
             return found
 
@@ -107,6 +127,62 @@ def test_limits_of_a_container_that_runs(tmp_path: Path) -> None:
                 await runtime.update("gone", Limits())
 
     asyncio.run(main())
+
+
+def test_images_are_mounted_by_engines_that_can(tmp_path: Path) -> None:
+    logs = str(tmp_path / "logs")
+    sandbox = Sandbox("1-2", "web", "ns", "web", logs)
+    whole = Mount("", "/all", is_read_only=True, image="r/i:1", image_id="sha256:1")
+    part = Mount("etc", "/part", is_read_only=True, image="r/i:1", image_id="sha256:1")
+
+    async def main() -> None:
+        async with opened(tmp_path, Engine(None)) as (engine, runtime):
+            await runtime.make_sandbox(sandbox)
+
+            async def start(*mounts: Mount) -> list[cri.Mount]:
+                await runtime.start(ContainerConfig(sandbox, "c", 0, "r/i:1", mounts=mounts))
+                return [each for each in engine.created[-1].mounts if each.HasField("image")]
+
+            engine.become("containerd", "v2.2.0")
+            image = cri.ImageSpec(image="sha256:1", user_specified_image="r/i:1")
+            assert await start(whole, part) == [
+                cri.Mount(container_path="/all", readonly=True, image=image),
+                cri.Mount(container_path="/part", readonly=True, image=image, image_sub_path="etc"),
+            ]
+            engine.become("containerd", "v2.1.5")  # while the kubelet runs
+            assert len(await start(whole)) == 1
+            with pytest.raises(StartError, match=r"subPath .* containerd 2\.2 .*: .* v2\.1\.5$"):
+                await start(whole, part)
+            engine.become("containerd", "1.6.20~ds1")
+            assert await start() == []
+            with pytest.raises(StartError, match=r"needs containerd 2\.1 .* 1\.6\.20~ds1$") as old:
+                await start(whole)
+            assert old.value.reason == "CreateContainerError"
+            assert len(engine.created) == 3
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("engine", "version", "has_sub_path", "can"),
+    [
+        ("containerd", "v2.1.0-rc.1", False, True),
+        ("containerd", "v2.0.9", False, False),
+        ("containerd", "1.7.27", False, False),
+        ("containerd", "v2.10.0", True, True),
+        ("cri-o", "1.31.0", False, True),
+        ("cri-o", "1.32.4", True, False),
+        ("cri-o", "1.9.1", False, False),
+        ("containerd", "main", True, True),
+        ("other", "0.1", True, True),
+    ],
+)
+def test_which_engines_mount_images(
+    engine: str, version: str, *, has_sub_path: bool, can: bool
+) -> None:
+    problem = image_mount_problem(engine, version, has_sub_path=has_sub_path)
+    assert (problem == "") is can
+    assert can or (engine in problem and version in problem)
 
 
 def runtime_config(driver: "cri.CgroupDriver") -> cri.RuntimeConfigResponse:

@@ -38,12 +38,19 @@ IMAGE = "localhost/busybox:1"
 PAUSE = "localhost/pause:1"
 BUSYBOX = Path("/bin/busybox")
 CONFIG = {"Cmd": ["/bin/sh"], "Env": ["PATH=/bin", "FROM_IMAGE=yes"], "WorkingDir": "/tmp"}
+# What 1.6 ignores: in 2.x NRI listens on a socket of the machine's own engine, and imports go
+# through the transfer service.
 _CONTAINERD = """\
 version = 2
 root = "{root}/root"
 state = "{root}/state"
 [grpc]
   address = "{socket}"
+[plugins."io.containerd.nri.v1.nri"]
+  disable = true
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+  platform = "linux"
+  snapshotter = "native"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{image}"
   restrict_oom_score_adj = true
