@@ -144,7 +144,7 @@ def test_a_program_to_compare_with_must_be_there() -> None:
     assert done.returncode == 2
     assert (
         "etcd=/nowhere/etcd: not one of kube-apiserver, etcd, kube-scheduler,"
-        " kube-controller-manager and its file" in done.stderr
+        " kube-controller-manager, coredns and its file" in done.stderr
     )
 
 
@@ -156,7 +156,7 @@ def test_a_program_to_compare_with_must_be_there() -> None:
         (
             "subjects=5",
             "unknown size subjects; there are entries, many-pods, mib, nodes, objects, pods,"
-            " watchers",
+            " services, watchers",
         ),
     ],
 )

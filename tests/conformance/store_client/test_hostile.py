@@ -16,6 +16,7 @@ from kvstore.client.errors import (
     OutcomeUnknownError,
     PermissionDeniedError,
     StoreError,
+    StoreTimeoutError,
     TooLargeError,
     TooManyRequestsError,
     UnauthenticatedError,
@@ -298,7 +299,8 @@ def test_a_server_that_goes_away_with_what_it_has(options: ClientOptions) -> Non
         async with ScriptedServer(script) as server, connect([server.endpoint], options) as store:
             with pytest.raises(OutcomeUnknownError):
                 await store.put(b"k", b"v")
-            with pytest.raises(UnavailableError):
+            # On a busy machine the time may be over while it connects again.
+            with pytest.raises((UnavailableError, StoreTimeoutError)):
                 await store.get(b"k", timeout_s=SHORT_S)
 
     run(play())
