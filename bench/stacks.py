@@ -13,6 +13,7 @@ real programs.
 
 import http.client
 import json
+import os
 import signal
 import ssl
 import subprocess
@@ -161,8 +162,10 @@ class Stack:
 @contextmanager
 def process(command: Sequence[str], log: Path) -> "Iterator[subprocess.Popen[bytes]]":
     """Run a process; end it whatever happens."""
+    # As where it is installed: modules are not compiled anew by each process.
+    env = {name: each for name, each in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     with log.open("ab") as file:
-        running = subprocess.Popen(command, stdout=file, stderr=file)
+        running = subprocess.Popen(command, stdout=file, stderr=file, env=env)
     try:
         yield running
     finally:
