@@ -1,7 +1,8 @@
 """Results of pure functions for values that recur: a controller creates many pods of one spec.
 
     results = RecentResults[FieldSet]()
-    key = key_of(spec)                     None: the value is too large to be kept
+    key = key_of(spec)                     None: the value cannot be kept
+    value_of(key)                          a copy of the spec
     found = results.get(key)               None: not known
     results.put(key, fields)
 
@@ -37,9 +38,9 @@ class RecentResults(Generic[T]):
         """Return what is known for a key."""
         return None if key is None else self._results.get(key)
 
-    def put(self, key: bytes | None, result: T) -> None:
-        """Keep a result."""
-        if key is None:
+    def put(self, key: bytes | None, result: T | None) -> None:
+        """Keep a result; without a key, or if it is None, nothing is kept."""
+        if key is None or result is None:
             return
         if self._bytes + len(key) > KEYS_BYTES_MAX:
             self._results.clear()
@@ -55,3 +56,8 @@ def key_of(value: Any) -> bytes | None:  # noqa: ANN401  # any JSON
     except ValueError:  # classes of its own, such as repeated members, or too deep
         return None
     return key if len(key) <= KEY_BYTES_MAX else None
+
+
+def value_of(key: bytes) -> Any:  # noqa: ANN401  # any JSON
+    """Return a new copy of the value of a key."""
+    return marshal.loads(key)  # noqa: S302 - written by key_of in this process

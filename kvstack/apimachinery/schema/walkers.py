@@ -15,10 +15,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, cast
 
-import orjson
-
 from kvstack.apimachinery.schema.findings import EMPTY, ERROR, UNKNOWN, Finding, StopDecodingError
-from kvstack.apimachinery.schema.recurring import RECURRING, RecentResults, key_of
+from kvstack.apimachinery.schema.recurring import RECURRING, RecentResults, key_of, value_of
 from kvstack.apimachinery.schema.scalars import OMITTED, Read, Value, mismatch, reader
 from kvstack.apimachinery.schema.stored_form import is_left_out_empty
 from kvstack.apimachinery.schema.types import Field, Shape, Type
@@ -112,18 +110,18 @@ def _struct(type_: Type) -> Read:
 
 
 def _recurring(read: Read) -> Read:
-    """Return a walker that keeps the text of what it read without findings."""
-    texts = RecentResults[bytes]()
+    """Return a walker that keeps what it read without findings."""
+    results = RecentResults[bytes]()
 
     def walk(value: Value, findings: list[Finding]) -> Value:
         key = key_of(value)
-        text = texts.get(key)
-        if text is not None:
-            return orjson.loads(text)
+        kept = results.get(key)
+        if kept is not None:
+            return value_of(kept)
         before = len(findings)
         got = read(value, findings)
-        if len(findings) == before:
-            texts.put(key, orjson.dumps(got))
+        if key is not None and len(findings) == before:
+            results.put(key, key_of(got))
         return got
 
     return walk

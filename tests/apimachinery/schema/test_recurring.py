@@ -7,11 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.apimachinery.objects.text.json_text import parse_repeated
+from kvstack.apimachinery.objects.text.json_text import has_huge, parse_repeated, parse_with_huge
 from kvstack.apimachinery.schema import recurring
 from kvstack.apimachinery.schema.decode import DecodeError, decode_as_given
 from kvstack.apimachinery.schema.load import load
-from kvstack.apimachinery.schema.recurring import KEY_BYTES_MAX, RecentResults, key_of
+from kvstack.apimachinery.schema.recurring import (
+    KEY_BYTES_MAX,
+    RecentResults,
+    key_of,
+    value_of,
+)
 
 POD = load().types["io.k8s.api.core.v1.Pod"]
 SPEC = POD.fields["spec"].type
@@ -30,7 +35,7 @@ def pod_of(spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "p"}, "spec": spec}
 
 
-def test_values_that_look_alike_have_keys_of_their_own() -> None:
+def test_similar_values_have_different_keys() -> None:
     keys = [key_of({"spec": value}) for value in LOOK_ALIKE]
     assert None not in keys
     assert len(set(keys)) == len(keys)
@@ -104,3 +109,21 @@ def test_a_number_that_no_float_holds_is_not_taken_for_null() -> None:
 def test_the_types_are_there() -> None:
     assert set(load().types) >= recurring.RECURRING
     assert SPEC.name in recurring.RECURRING
+
+
+def test_a_value_that_cannot_be_kept_is_read_each_time() -> None:
+    """A number that no float holds, in fields of any kind; its decoding is refused later."""
+    huge = parse_with_huge(b'{"a":1e999}')
+    template = {"metadata": {"managedFields": [{"fieldsV1": huge}]}, "spec": {}}
+    volume = {"name": "v", "ephemeral": {"volumeClaimTemplate": template}}
+    for _ in range(2):
+        assert has_huge(decode_as_given(pod_of({"volumes": [volume]}), POD).obj)
+
+
+def test_a_copy_is_new_and_the_same() -> None:
+    value = {"b": [1, 1.0, True, None, {"é": "\x00"}], "a": {}}
+    key = key_of(value)
+    assert key is not None
+    copy = value_of(key)
+    assert repr(copy) == repr(value)
+    assert copy["a"] is not value["a"]
