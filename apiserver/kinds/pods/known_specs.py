@@ -1,13 +1,13 @@
 """Specs of pods that were found to be without fault: a controller creates many that are equal.
 
-    key = key_of_spec(scope.spec, ...)
-    if key not in known: check it; known.add(key)
+    known.check(key_of_spec(spec), errors, lambda: check_spec(scope))
 
 Specs that differ only in the random suffix of the volume that admission adds for the token of the
 service account are equal. A spec with faults is checked anew each time.
 """
 
 import re
+from collections.abc import Callable, Sized
 from typing import Final
 
 from kvstack.apimachinery.objects.json_object import Object
@@ -27,13 +27,13 @@ class KnownSpecs:
     def __init__(self) -> None:
         self._known: Final = RecentResults[bool]()
 
-    def add(self, key: bytes | None) -> None:
-        """Keep the key of a spec without fault."""
-        self._known.put(key, True)
-
-    def __contains__(self, key: bytes | None) -> bool:
-        """Whether a spec with this key was without fault."""
-        return self._known.get(key) is not None
+    def check(self, key: bytes | None, faults: Sized, look: Callable[[], None]) -> None:
+        """Have look() add the faults of a spec, unless one with this key had none."""
+        if self._known.get(key) is None:
+            before = len(faults)
+            look()
+            if len(faults) == before:
+                self._known.put(key, True)
 
 
 def key_of_spec(spec: Object, *others: object) -> bytes | None:

@@ -99,11 +99,7 @@ def _check_spec(scope: SpecScope) -> None:
         check_spec(scope)
         return
     key = key_of_spec(scope.spec, scope.allow_privileged, scope.is_mirror)
-    if key not in _KNOWN:
-        before = len(scope.errors)
-        check_spec(scope)
-        if len(scope.errors) == before:
-            _KNOWN.add(key)
+    _KNOWN.check(key, scope.errors, lambda: check_spec(scope))
 
 
 def checked_update(

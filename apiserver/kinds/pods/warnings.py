@@ -61,11 +61,7 @@ def warnings(pod: Object, _context: Context) -> list[str]:
     found = name_warnings(pod, "the Pod's hostname")
     spec, metadata = pod.get("spec") or {}, pod.get("metadata") or {}
     key = key_of_spec(spec, metadata.get("annotations"))
-    if key not in _WITHOUT_WARNINGS:
-        before = len(found)
-        _add_warnings(found, spec, metadata, "")
-        if len(found) == before:
-            _WITHOUT_WARNINGS.add(key)
+    _WITHOUT_WARNINGS.check(key, found, lambda: _add_warnings(found, spec, metadata, ""))
     return found
 
 
