@@ -13,13 +13,13 @@ import pytest
 from dns.message import make_query
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.clients import Clients
 from kvstack.agents.dns.cluster import Cluster
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.sockets import open_pair
 from kvstack.agents.dns.traffic import Traffic
 from kvstack.agents.dns.udp_port import UdpPort
+from kvstack.component.clock import SystemClock
 
 SERVICES, QUERIES, AHEAD = 10_000, 2000, 32
 

@@ -10,7 +10,6 @@ and loop.
 
 import socket
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from bench.reporting.figures import CONTENDERS, OURS, PEER, Better, Measure
 from bench.run import Run, Scenario
 from bench.stacks import Stack, process, started
 from tests.support.servers import free_ports
+from tests.support.waiting import wait_for
 
 COREDNS: Final = "coredns"
 _SERVICES: Final = 1_000
@@ -158,22 +158,20 @@ def _resolver(run: Run, who: str, stack: Stack, count: int) -> Iterator[_Resolve
 
 
 def _wait_known(port: int, name: str, log: Path) -> None:
-    query = make_query(name, "A")
-    deadline = time.monotonic() + _READY_S
+    query = make_query(name, "A").to_wire()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         asking.settimeout(_POLL_S)
         asking.connect((_HOST, port))
-        while time.monotonic() < deadline:
+
+        def is_known() -> bool:
             try:
-                asking.send(query.to_wire())
+                asking.send(query)
                 answer = from_wire(asking.recv(4096))
             except OSError:  # it does not listen yet, or took longer
-                time.sleep(_POLL_S)
-                continue
-            if answer.rcode() == NOERROR and answer.answer:
-                return
-            time.sleep(_POLL_S)
-    raise RuntimeError(f"{name} was not known within {_READY_S:g} s: {log.read_text()[-2000:]}")
+                return False
+            return answer.rcode() == NOERROR and bool(answer.answer)
+
+        wait_for(is_known, lambda: f"{name}: {log.read_text()[-2000:]}", _READY_S, every_s=_POLL_S)
 
 
 def _service(number: int) -> dict[str, object]:

@@ -100,19 +100,25 @@ def _start(run: Run, number: int) -> None:
 
 
 def _idle(run: Run, name: str, stack: Stack, when: str, *, has_limits: bool = False) -> None:
-    stack.close()  # servers end connections that are idle for long
     seconds = run.seconds(_IDLE_S)
-    time.sleep(seconds)  # what was begun is over by then
-    used_s = stack.cpu_s()
-    took_s = seconds_of(lambda: time.sleep(seconds))
+    used_percent = idle_percent(stack, seconds, seconds)
     percent = Measure(
         f"{when}: CPU", "% of a core", Better.LOWER, limit=_IDLE_PERCENT if has_limits else None
     )
-    run.figures.add(percent, name, (stack.cpu_s() - used_s) / took_s * 100)
+    run.figures.add(percent, name, used_percent)
     rss = Measure(
         f"{when}: memory, rss", "MiB", Better.LOWER, limit=_IDLE_MIB if has_limits else None
     )
     run.figures.add(rss, name, stack.memory().rss_bytes / MIB)
+
+
+def idle_percent(stack: Stack, settle_s: float, seconds: float) -> float:
+    """Return the share of a core that an idle cluster uses, once what was begun is over."""
+    stack.close()  # servers end connections that are idle for long
+    time.sleep(settle_s)
+    used_s = stack.cpu_s()
+    took_s = seconds_of(lambda: time.sleep(seconds))
+    return (stack.cpu_s() - used_s) / took_s * 100
 
 
 def _rate(run: Run, who: str, stack: Stack, name: str, pods: int, where: str) -> None:
@@ -180,8 +186,13 @@ def inside(nodes: int) -> tuple[str, ...]:
 
 
 def _deployment(name: str, replicas: int) -> dict[str, Any]:
-    labels = {"app": name}
     container = {"name": "c", "image": "image:1", "resources": {"requests": {"cpu": "10m"}}}
+    return deployment(name, replicas, {"containers": [container]})
+
+
+def deployment(name: str, replicas: int, pod: dict[str, Any]) -> dict[str, Any]:
+    """Return a Deployment; pod: the spec of its pods."""
+    labels = {"app": name}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -189,7 +200,7 @@ def _deployment(name: str, replicas: int) -> dict[str, Any]:
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
         },
     }
 

@@ -6,13 +6,18 @@ dashboard: what a user gets without flags. As root the node makes its network on
 
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench import stacks
 from bench.reporting.figures import OURS, Better, Measure
-from bench.restarts import seconds_of
 from bench.run import Run, Scenario
-from bench.scenarios.clusters.stack import DEPLOYMENTS, LIMIT_S, remove
+from bench.scenarios.clusters.stack import (
+    DEPLOYMENTS,
+    LIMIT_S,
+    deployment,
+    idle_percent,
+    remove,
+)
 from bench.stacks import Stack
 
 _POD_S: Final = 1.3
@@ -22,6 +27,16 @@ _IDLE_S: Final = 30.0
 _SETTLE_S: Final = 20.0
 """What was begun is over by then, and the first passes of the jobs."""
 _MB: Final = 1e6
+_WEB: Final = deployment(
+    "web",
+    1,
+    {
+        "containers": [
+            {"name": "web", "image": "host:latest", "command": ["sleep", "100000"]},
+        ],
+        "terminationGracePeriodSeconds": 0,
+    },
+)
 
 
 def play(run: Run) -> None:
@@ -41,7 +56,7 @@ def _start(run: Run, directory: Path, what: str, *, is_again: bool) -> None:
         stack.wait_ready()
         ready_s = time.perf_counter() - began_s
         add(Measure(f"start {what}, to the first answer", "s", lower), OURS, ready_s)
-        stack.ask("POST", DEPLOYMENTS, _deployment())
+        stack.ask("POST", DEPLOYMENTS, _WEB)
         stack.wait_for(f"{DEPLOYMENTS}/web", "readyReplicas", 1, LIMIT_S)
         limit = _POD_S if is_again else None
         to_pod = Measure(f"start {what}, to a pod that is ready", "s", lower, limit=limit)
@@ -54,11 +69,7 @@ def _start(run: Run, directory: Path, what: str, *, is_again: bool) -> None:
 
 
 def _idle(run: Run, stack: Stack) -> None:
-    stack.close()
-    time.sleep(run.seconds(_SETTLE_S))
-    used_s = stack.cpu_s()
-    took_s = seconds_of(lambda: time.sleep(run.seconds(_IDLE_S)))
-    percent = (stack.cpu_s() - used_s) / took_s * 100
+    percent = idle_percent(stack, run.seconds(_SETTLE_S), run.seconds(_IDLE_S))
     add, lower = run.figures.add, Better.LOWER
     add(Measure("idle, one pod: CPU", "% of a core", lower, limit=_IDLE_PERCENT), OURS, percent)
     found = stack.memory()
@@ -66,24 +77,6 @@ def _idle(run: Run, stack: Stack) -> None:
     add(rss, OURS, found.rss_bytes / _MB)
     anonymous = Measure("idle, one pod: memory, anonymous", "MB", lower)
     add(anonymous, OURS, found.anon_bytes / _MB)
-
-
-def _deployment() -> dict[str, Any]:
-    labels = {"app": "web"}
-    container = {"name": "web", "image": "host:latest", "command": ["sleep", "100000"]}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web"},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [container], "terminationGracePeriodSeconds": 0},
-            },
-        },
-    }
 
 
 SCENARIO: Final = Scenario(
