@@ -8,7 +8,7 @@ back_off.forget(key)     from the beginning again
 from collections.abc import Callable, Hashable
 
 from kvstack.agents.client.rate_limiter import TokenBucket
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 
 
 class FailureBackOff:

@@ -17,12 +17,13 @@ from uuid import UUID
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import EVENTS
 from kvstack.agents.client.event_correlation import Correlated, EventCorrelator
-from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _WAITING_MAX: Final = 1000

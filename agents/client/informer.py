@@ -21,8 +21,8 @@ from kvstack.agents.client.object_store import ObjectStore, key_of
 from kvstack.agents.client.reflector import WATCH_S, Reflector
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.structural_sharing import SHALLOW, share, share_status
-from kvstack.agents.client.timing import Clock
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 Handler: TypeAlias = Callable[[Object | None, Object | None], None]

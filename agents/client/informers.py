@@ -15,7 +15,7 @@ from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.reflector import WATCH_S
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 

@@ -7,7 +7,7 @@ await limiter.acquire()
 import asyncio
 from typing import Final, Protocol
 
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 
 
 class RateLimiter(Protocol):

@@ -18,11 +18,11 @@ from typing import Final, Protocol
 from kvstack.agents.client.api import JSON, Api, Event
 from kvstack.agents.client.back_off import RetryBackOff
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.well_known import INITIAL_EVENTS_END_ANNOTATION
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 WATCH_S: Final = 300

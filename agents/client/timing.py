@@ -1,10 +1,8 @@
-"""The clock of agents, and times as objects have them; a simulation passes its own clock."""
+"""Times as objects have them."""
 
 from functools import lru_cache
 
 from kvstack.apimachinery.objects.times import Moment, format_micro_time, format_time
-from kvstack.component.clock import Clock as Clock
-from kvstack.component.clock import SystemClock as SystemClock
 
 
 def time_text(now_s: float) -> str:

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterator
 from typing import Generic, TypeVar
 
 from kvstack.agents.client.back_off import FailureBackOff
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 
 _Key = TypeVar("_Key", bound=Hashable)
 

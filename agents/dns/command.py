@@ -8,12 +8,12 @@ from typing import Final
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import Cluster, connect
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.flags import TABLE
 from kvstack.agents.dns.pages import DnsPages
 from kvstack.agents.dns.server import DnsServer
 from kvstack.agents.dns.settings import Settings, read
 from kvstack.agents.process.settings import cluster_of, raise_wrong
+from kvstack.component.clock import SystemClock
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger

@@ -8,9 +8,9 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.metrics import dns_metrics
 from kvstack.agents.dns.server import DnsServer
+from kvstack.component.clock import Clock
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import Listener, ListenerLimits
 from kvstack.component.http.serving.request import Request

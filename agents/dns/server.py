@@ -16,7 +16,6 @@ from typing import Any, Final
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, SERVICES
 from kvstack.agents.client.informer import Handler, Informer
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns import cluster as clusters
 from kvstack.agents.dns.clients import PER_SECOND, Clients, Network
 from kvstack.agents.dns.cluster import VERIFIED, Cluster
@@ -29,6 +28,7 @@ from kvstack.agents.dns.tcp_port import TcpPort
 from kvstack.agents.dns.traffic import Traffic
 from kvstack.agents.dns.udp_port import UdpPort
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 PREFIX_MIN: Final = {4: 16, 6: 48}

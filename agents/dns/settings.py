@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.clients import Network
 from kvstack.agents.dns.cluster import POD_MODES, Options
 from kvstack.agents.dns.forwarding.answer_cache import Limits
@@ -14,6 +13,7 @@ from kvstack.agents.dns.forwarding.node_resolvers import RESOLVERS_MAX, NodeReso
 from kvstack.agents.dns.query import labels_of, wire_name
 from kvstack.agents.dns.server import DnsSettings
 from kvstack.agents.dns.sockets import check_host
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.flag_reader import FlagReader
 

@@ -9,11 +9,11 @@ import socket
 from collections import Counter
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.clients import Clients
 from kvstack.agents.dns.query import HEADER_BYTES, Query
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.traffic import TCP, Traffic
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstack.component.net.accepting import accept_connections
 from kvstack.component.net.listening import peer_host

@@ -5,11 +5,11 @@ import contextlib
 import socket
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.clients import Clients
 from kvstack.agents.dns.query import Query
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.traffic import UDP, Traffic
+from kvstack.component.clock import Clock
 
 AT_ONCE_MAX: Final = 64
 """Datagrams of one wake-up."""

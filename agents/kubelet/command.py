@@ -23,7 +23,6 @@ from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.client.over_http import OverHttp
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet import host_root
 from kvstack.agents.kubelet.configuration import (
     FLAGS,
@@ -57,6 +56,7 @@ from kvstack.agents.kubelet.routes.plan import MODES, NONE
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, BRIDGE, SHARED
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import LEVELS, LineLogger
 from kvstack.component.net import resolv_conf

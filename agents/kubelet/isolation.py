@@ -16,7 +16,6 @@ from typing import Final
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NAMESPACES, NETWORK_POLICIES, PODS
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Runtime, StartError
@@ -27,6 +26,7 @@ from kvstack.agents.network_policy.own_pods import OwnPods
 from kvstack.agents.network_policy.ranges import FAMILIES
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstack.component.net import nft
 from kvstack.component.net.hosts import has_ipv6

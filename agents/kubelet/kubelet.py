@@ -25,7 +25,6 @@ from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet.csi.csi_node import CsiNode
@@ -63,6 +62,7 @@ from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.well_known import CONFIG_HASH_ANNOTATION
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _WORKERS: Final = 32

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.node_pods import NodePods
 from kvstack.agents.kubelet.pods.sandboxes import CRITICAL_PRIORITY
 from kvstack.agents.kubelet.pods.worker import grace_s
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES, is_ended
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 REASON: Final = "Terminated"

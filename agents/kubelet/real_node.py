@@ -24,7 +24,6 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
 from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.rotation import SERVING_KIND, Rotation
@@ -46,6 +45,7 @@ from kvstack.agents.kubelet.server import metrics
 from kvstack.agents.kubelet.server.access import Access
 from kvstack.agents.kubelet.server.server import KubeletServer
 from kvstack.agents.kubelet.server.stats import Sampler
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import KeyPair, Listener

@@ -17,7 +17,6 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter, TokenBucket
-from kvstack.agents.client.timing import Clock, SystemClock
 from kvstack.agents.controllers.table import controllers
 from kvstack.agents.manager.configuration import shown
 from kvstack.agents.manager.flags import TABLE
@@ -36,6 +35,7 @@ from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.reconcile.manager import Manager, Users
 from kvstack.agents.reconcile.runner import Environment
 from kvstack.agents.reconcile.service_accounts import OneUser, ServiceAccountUsers
+from kvstack.component.clock import Clock, SystemClock
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilySamples

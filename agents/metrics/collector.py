@@ -18,11 +18,11 @@ from typing import Final, TypeAlias
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.history import History
 from kvstack.agents.metrics.points import Points
 from kvstack.agents.metrics.readings import Reading
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 ReadNode: TypeAlias = Callable[[Object], Awaitable[Reading]]

@@ -19,7 +19,6 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import CONFIG_MAPS, NODES, PODS
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import Cluster, connect
-from kvstack.agents.client.timing import Clock, SystemClock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.metrics.answers import MetricsApi
 from kvstack.agents.metrics.collector import Collector, CollectorOptions
@@ -41,6 +40,7 @@ from kvstack.agents.process.front_proxy import (
 from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import PageSettings, cluster_of, page_settings, raise_wrong
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock, SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader

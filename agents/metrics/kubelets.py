@@ -13,12 +13,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.exposition_reader import ReadingError
 from kvstack.agents.metrics.http_pages import ServerAddress, fetch
 from kvstack.agents.metrics.readings import Reading, read_page_of_others
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.http.tls import (
     FileState,
     KeyPair,

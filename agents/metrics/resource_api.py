@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
-from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.client.timing import time_text
 from kvstack.agents.metrics.answers import (
     OBJECTS_MANY,
     AcceptedType,
@@ -33,6 +33,7 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import SelectorError
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 
 Query: TypeAlias = Mapping[str, Sequence[str]]
 

@@ -19,7 +19,6 @@ from typing import Final, NamedTuple
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.informer import Handler, Informer
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.network_policy.cluster import Cluster
 from kvstack.agents.network_policy.nftables.program import Writer
 from kvstack.agents.network_policy.nftables.table import Table
@@ -29,6 +28,7 @@ from kvstack.agents.network_policy.policies import Policy, policy_of
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import EVERYTHING
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstack.component.net.nft import NftError
 

@@ -19,7 +19,6 @@ from cryptography.x509.oid import NameOID
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from kvstack.agents.client.kubeconfig import Cluster, connect, load
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.front_proxy import AUTHORITY, FrontProxy
 from kvstack.agents.process.settings import PageSettings
@@ -33,6 +32,7 @@ from kvstack.apimachinery.objects import status as statuses
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.request_info import Query, RequestInfo, request_info
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 from kvstack.component.http.serving.request import Request
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from uuid import uuid4
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.leader_election import LeaderElection
-from kvstack.agents.client.timing import Clock
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels

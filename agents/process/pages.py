@@ -19,12 +19,12 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.process.access import CLIENTS, Access
 from kvstack.agents.process.own_metrics import own_metrics
 from kvstack.agents.process.settings import PageSettings
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.certificates import Profile, issue, new_authority
+from kvstack.component.clock import SystemClock
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls
 from kvstack.component.http.serving.request import Request

@@ -19,7 +19,6 @@ import yaml
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.series_recorder import SeriesRecorder
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.proxy import serving
 from kvstack.agents.proxy.configuration import (
@@ -32,6 +31,7 @@ from kvstack.agents.proxy.configuration import (
 )
 from kvstack.agents.proxy.flags import FIELDS, TABLE, paths_of
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.flags.flag_reader import FlagReader

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.informer import Informer
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.proxy.backend import Backend, BackendError
 from kvstack.agents.proxy.choice import Here, Verdict
 from kvstack.agents.proxy.cluster_view import ClusterView
@@ -24,6 +23,7 @@ from kvstack.agents.proxy.health_checks import HealthChecks
 from kvstack.agents.proxy.services import Family, PortName
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import ZONE_LABEL
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.histograms import Histogram, exponential
 

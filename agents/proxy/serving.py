@@ -17,7 +17,6 @@ from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.series_recorder import SeriesRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.proxy import modes
 from kvstack.agents.proxy.backend import Backend
 from kvstack.agents.proxy.configuration import DEFAULTS, seconds, section_of
@@ -32,6 +31,7 @@ from kvstack.agents.proxy.userspace.backend import UserspaceBackend
 from kvstack.agents.proxy.userspace.local_ranges import LocalRanges, remove_local_ranges
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import HEADLESS_LABEL
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 

@@ -7,7 +7,6 @@ from typing import Final, Protocol
 from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
 from kvstack.agents.client.discovery import Discoverer
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.reconcile.own_writes import OwnWrites
 from kvstack.agents.reconcile.plan import (
@@ -34,6 +33,7 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.agents.reconcile.throttle import Throttle
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 
 _AT_ONCE_MAX: Final = 64
 

@@ -17,9 +17,9 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.reconcile.plan import Action, Create, Delete, Patch, Update
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 
 _FORGOTTEN_S: Final = 300.0
 _LOOKED_AT: Final = 2

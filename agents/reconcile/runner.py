@@ -20,7 +20,6 @@ from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.rate_limiter import TokenBucket
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.reconcile.executor import Executor
@@ -40,6 +39,7 @@ from kvstack.agents.reconcile.skipped_looks import SkippedLooks
 from kvstack.agents.reconcile.store_view import StoreView
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:

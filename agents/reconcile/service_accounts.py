@@ -13,9 +13,9 @@ from kvstack.agents.client.built_in import SERVICE_ACCOUNTS
 from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.over_http import Credentials, OverHttp
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import Response
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 
 _NAMESPACE: Final = "kube-system"
 _TOKEN_S: Final = 3600

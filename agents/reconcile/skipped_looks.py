@@ -14,10 +14,10 @@ it would be if none were left out.
 import math
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.work_queue import WorkQueue
 from kvstack.agents.reconcile.plan import Again
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 
 REST_S_MAX: Final = 3600.0
 """After which a look is made whatever it says."""

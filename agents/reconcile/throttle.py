@@ -12,7 +12,7 @@ Keys that are not requested again are forgotten: their waits are over after a se
 
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 
 _QUICK_S: Final = 0.001
 _REST_S_MAX: Final = 1.0

@@ -22,7 +22,6 @@ from kvstack.agents.client.built_in import NODES as BUILT_IN_NODES
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock, SystemClock
 from kvstack.agents.controllers.options import Options as ControllerOptions
 from kvstack.agents.controllers.table import controllers
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
@@ -57,6 +56,7 @@ from kvstack.apiserver.registry.registry import Registry
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.components import CONTROLLER_MANAGER
 from kvstack.apiserver.server.components import SCHEDULER as COMPONENT_SCHEDULER
+from kvstack.component.clock import Clock, SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 

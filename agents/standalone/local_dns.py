@@ -18,7 +18,6 @@ from urllib.parse import urlsplit
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.clients import Network
 from kvstack.agents.dns.cluster import Options
 from kvstack.agents.dns.forwarding.exchange import Resolver
@@ -29,6 +28,7 @@ from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.dns.sockets import is_own
 from kvstack.agents.standalone.kube_dns import Endpoint, KubeDns
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.net.hosts import join_host_port

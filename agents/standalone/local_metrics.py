@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.answers import MetricsApi, answered
 from kvstack.agents.metrics.collector import Collector, CollectorOptions, UnreadableError
 from kvstack.agents.metrics.documents import MetricsGroup
@@ -28,6 +27,7 @@ from kvstack.apiserver.aggregation.in_process import ServedVersion
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.webhooks.outbound import CLOSED, NODE
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 OwnNode: TypeAlias = Callable[[str], Awaitable[Reading] | None]

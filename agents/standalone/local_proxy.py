@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.proxy.configuration import DEFAULTS, SECTIONS
 from kvstack.agents.proxy.pages import serve_pages
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
 from kvstack.agents.standalone.page_addresses import HEALTHZ_ADDRESS, METRICS_ADDRESS
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.net.hosts import LOOPBACK

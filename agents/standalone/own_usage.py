@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes
 from kvstack.agents.metrics.readings import ContainerUsage, Reading, Usage, read_resource_page
 from kvstack.agents.standalone.local_metrics import OwnNode
+from kvstack.component.clock import Clock
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.real_node import RealNode

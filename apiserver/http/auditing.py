@@ -32,9 +32,9 @@ from kvstack.apiserver.policy.audit.sinks import Errors, Sink
 from kvstack.apiserver.policy.interfaces import Decision
 from kvstack.apiserver.policy.permission import attributes_of
 from kvstack.apiserver.registry.reads import Page
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.results import Computed, Listing, Result, Stored
+from kvstack.component.clock import Clock
 from kvstack.component.http.serving.request import Request
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 

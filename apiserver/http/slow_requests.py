@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from kvstack.apiserver.http.request_context import RequestContext
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.stages import split
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstack.component.units import MILLISECOND_NS, SECOND_NS
 

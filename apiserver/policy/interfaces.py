@@ -20,7 +20,6 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.credentials import Credentials
 from kvstack.apiserver.registry.view import Change as Change
-from kvstack.component.clock import Clock as Clock
 
 # Provided by the registry.
 

@@ -2,7 +2,7 @@
 
 from typing import Final, Generic, TypeVar
 
-from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.clock import Clock
 
 K = TypeVar("K")
 V = TypeVar("V")

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Final
 
 from kvstack.apiserver.registry.time_index import TimeIndex, TooOldError
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 from kvstore.client.errors import CompactedError
 from kvstore.client.store import Store
 from kvstore.client.values import Compare, Put, Range, RangeResult, Target

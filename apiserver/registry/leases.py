@@ -9,7 +9,7 @@ expires the store deletes its objects.
 import asyncio
 from typing import Final
 
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 from kvstore.client.store import Store
 
 OBJECTS_MAX: Final = 1000

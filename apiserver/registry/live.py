@@ -18,9 +18,10 @@ from kvstack.apiserver.registry import errors
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.history import History
 from kvstack.apiserver.registry.keys import object_key
-from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.watch_cache import BehindError, WatchCache
 from kvstack.apiserver.registry.writes import Raced, Writes
+from kvstack.component.clock import Clock
 from kvstore.client.errors import StoreError
 
 MANAGER: Final = "kube-apiserver"

@@ -29,11 +29,11 @@ from kvstack.apiserver.registry.live import Live
 from kvstack.apiserver.registry.reads import Reads
 from kvstack.apiserver.registry.store_metrics import StoreMetrics
 from kvstack.apiserver.registry.time_index import TimeIndex
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.transformer import Transformers
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.registry.watch_cache import WatchCache
 from kvstack.apiserver.registry.writes import Writes
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstore.client.store import Store
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Iterator
 from typing import Final, TypeVar
 
 from kvstack.apimachinery.objects.groups import GroupResource
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 from kvstack.component.metrics.histograms import NANOSECOND_S, Histogram
 from kvstore.client.errors import StoreError

@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.watch_cache import WatchCache
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstore.client.errors import StoreError
 from kvstore.client.store import Store

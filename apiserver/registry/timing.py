@@ -1,9 +1,9 @@
-"""The clock of a server, and its time as objects have it."""
+"""The time of a server as objects have it."""
 
 from functools import lru_cache
 
 from kvstack.apimachinery.objects.times import format_time
-from kvstack.component.clock import Clock as Clock
+from kvstack.component.clock import Clock
 
 
 def now_text(clock: Clock) -> str:

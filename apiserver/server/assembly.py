@@ -32,7 +32,6 @@ from kvstack.apiserver.policy.admission.metrics import AdmissionMetrics
 from kvstack.apiserver.policy.audit.sinks import Sink
 from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.watch_cache import BehindError
 from kvstack.apiserver.server import encryption, review_handlers
 from kvstack.apiserver.server.addresses import advertised_address
@@ -60,7 +59,7 @@ from kvstack.apiserver.verbs.writing.identifiers import Identifiers
 from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstack.apiserver.webhooks.outbound import Outbound
 from kvstack.apiserver.webhooks.services import Services
-from kvstack.component.clock import SystemClock
+from kvstack.component.clock import Clock, SystemClock
 from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.http.serving.listeners import (
     ClientAuth,

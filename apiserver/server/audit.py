@@ -21,9 +21,9 @@ from kvstack.apiserver.policy.audit.policy import read_policy
 from kvstack.apiserver.policy.audit.sinks import Errors, LineSink, Several, Sink, Truncating
 from kvstack.apiserver.policy.audit.webhook import Webhook
 from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.settings.audit_options import AuditOptions, AuditSinkOptions
 from kvstack.apiserver.server.settings.options import file_bytes
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 

@@ -48,7 +48,7 @@ from kvstack.apiserver.policy.authentication.token_chain import TokenChain
 from kvstack.apiserver.policy.authentication.token_file import StaticTokens, read_token_file
 from kvstack.apiserver.policy.authentication.webhook_tokens import WebhookTokens
 from kvstack.apiserver.policy.configured_expressions import compile_about
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 from kvstack.apiserver.policy.metrics import ReloadMetrics, certificate_readings, token_readings
 from kvstack.apiserver.policy.remote.connection import Connection
 from kvstack.apiserver.policy.remote.kubeconfig import Target, TargetTls, read_kubeconfig
@@ -61,6 +61,7 @@ from kvstack.apiserver.server.settings.authentication_options import (
 )
 from kvstack.component.certs.kubeconfig_reader import Pem
 from kvstack.component.certs.service_account_keys import KeyRing, PublicKey, public_keys
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilySamples

@@ -42,7 +42,7 @@ from kvstack.apiserver.policy.configured_expressions import (
     BadExpressionError,
     RequestConditions,
 )
-from kvstack.apiserver.policy.interfaces import Clock, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 from kvstack.apiserver.policy.metrics import (
     AuthorizationWebhookMetrics,
     ReloadMetrics,
@@ -52,6 +52,7 @@ from kvstack.apiserver.policy.remote.connection import Connection
 from kvstack.apiserver.policy.remote.kubeconfig import read_kubeconfig
 from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.server.settings.options import Options
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilySamples

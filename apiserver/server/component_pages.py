@@ -18,8 +18,8 @@ from kvstack.apiserver.http.pages.health import Health
 from kvstack.apiserver.http.pages.page_set import Page, PageSet, check_get
 from kvstack.apiserver.http.pages.version_page import MINOR
 from kvstack.apiserver.http.request_context import RequestContext
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.forms.bodies import JSON, YAML
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.exposition import CONTENT_TYPE, FamilyKind, labels, render
 from kvstack.component.version import KUBERNETES_VERSION
 

@@ -14,8 +14,8 @@ from kvstack.apiserver.registry.encryption.at_rest import AtRest
 from kvstack.apiserver.registry.encryption.configuration import read_encryption
 from kvstack.apiserver.registry.encryption.kms import HEALTHY_S
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.settings.options import EncryptionOptions, file_bytes
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples

@@ -25,8 +25,9 @@ from kvstack.apiserver.policy.admission.manifests import (
     Manifests,
     read_manifests,
 )
-from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.verbs.forms.bodies import YAML, read_object
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 

@@ -29,7 +29,6 @@ from kvstack.apiserver.policy.remote.webhook import Webhook
 from kvstack.apiserver.policy.reviews.reviews import Reviews
 from kvstack.apiserver.policy.service_accounts.issuer import TokenIssuer, TokenSettings
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.authenticators import AuthenticatorParts, Authenticators
 from kvstack.apiserver.server.authorizers import RBAC, AuthorizerParts, Authorizers
 from kvstack.apiserver.server.manifests import ManifestFiles
@@ -38,6 +37,7 @@ from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstack.component.certs.service_account_keys import (
     SigningKey,
 )
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.exposition import FamilySamples

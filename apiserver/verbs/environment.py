@@ -8,11 +8,11 @@ from kvstack.apiserver.allocators.cluster_ips import AddressRange
 from kvstack.apiserver.allocators.node_ports import DEFAULT_RANGE
 from kvstack.apiserver.policy.interfaces import Admission, Authorizer
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.endpoint import Endpoints
 from kvstack.apiserver.verbs.interfaces import ObjectSource, ReviewHandler
 from kvstack.apiserver.verbs.large_objects import LargeObjects
 from kvstack.apiserver.verbs.writing.identifiers import Identifiers
+from kvstack.component.clock import Clock
 from kvstack.component.net.port_range import PortRange
 
 HOUR_S: Final = 3600

@@ -11,7 +11,7 @@ other tasks of the event loop.
 from collections.abc import Awaitable
 from typing import Final, TypeAlias, TypeVar
 
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 
 Spent: TypeAlias = dict[str, int]
 """Nanoseconds by stage."""

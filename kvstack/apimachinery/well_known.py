@@ -1,7 +1,7 @@
 """Well-known labels, annotations, taints, finalizers, signers and types that several modules know.
 
 A name that one module alone needs is stated there. What is here is stated nowhere else:
-`tests/unit/test_facts_stand_once.py`.
+`tests/unit/test_shared_names.py`.
 """
 
 from typing import Final

@@ -57,7 +57,7 @@ def test_what_docstrings_and_comments_name_is_there() -> None:
         ("https://example.com/docs/none", []),
     ],
 )
-def test_what_is_gone_is_found(text: str, gone: list[str]) -> None:
+def test_missing_paths_are_detected(text: str, gone: list[str]) -> None:
     assert list(unknown(text)) == gone
 
 

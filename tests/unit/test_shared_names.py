@@ -122,7 +122,7 @@ def _has_code(value: ast.expr) -> bool:
             return False
 
 
-def test_no_module_has_codes_of_its_own_for_what_is_missing_exists_or_is_gone(
+def test_no_module_defines_status_codes(
     modules: dict[str, Stated],
 ) -> None:
     lines = [f"{path}:{line}" for path, stated in modules.items() for line in stated.codes]
@@ -175,7 +175,7 @@ def test_well_known_names_of_several_modules_stand_once(modules: dict[str, State
     assert not again, f"state them in {_WELL_KNOWN}, and import them from there"
 
 
-def test_well_known_names_are_found_in_code_alone() -> None:
+def test_well_known_names_are_detected_only_in_code() -> None:
     text = """
 '''kubernetes.io/in-text'''
 A = "kubernetes.io/os"

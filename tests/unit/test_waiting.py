@@ -60,7 +60,7 @@ def test_no_test_waits_by_itself() -> None:
         ("while not done():\n  turn()", False),
     ],
 )
-def test_loops_that_wait_are_found(loop: str, *, is_one: bool, tmp_path: Path) -> None:
+def test_polling_loops_are_detected(loop: str, *, is_one: bool, tmp_path: Path) -> None:
     body = "\n".join(f"  {line}" for line in loop.splitlines())
     file = tmp_path / "module.py"
     file.write_text(f"async def function():\n{body}\n")

@@ -23,12 +23,12 @@ from dns.rdataclass import IN
 from dns.rdatatype import RdataType
 from dns.rrset import RRset
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.forwarding.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
 from kvstack.agents.dns.forwarding.exchange import ExchangeError, Question, Resolver, ask
 from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import REFUSED, SERVFAIL, labels_of, name_of
 from kvstack.agents.dns.traffic import SECONDS
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstack.component.metrics.histograms import Histogram
 

@@ -5,8 +5,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.dns.forwarding.exchange import Resolver
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.net import resolv_conf
 from kvstack.component.net.resolv_conf import Resolving

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.csi.driver_error import DriverError
 from kvstack.agents.kubelet.csi.drivers import Drivers
 from kvstack.agents.kubelet.csi.growing import Growing
@@ -30,6 +29,7 @@ from kvstack.agents.kubelet.csi.volume_data import VolumePaths
 from kvstack.agents.kubelet.disk import mount_table
 from kvstack.agents.kubelet.volumes.service_tokens import ServiceTokens
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:

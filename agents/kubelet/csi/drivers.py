@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CSI_DRIVERS
 from kvstack.agents.client.informer import Informer
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.csi.driver_error import DriverError
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:

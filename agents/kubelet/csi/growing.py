@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.csi import expansion
 from kvstack.agents.kubelet.csi.driver_error import DriverError
@@ -23,6 +22,7 @@ from kvstack.agents.kubelet.csi.volume_data import Published, VolumePaths, stage
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Coroutine
 from typing import Any, Final, TypeAlias
 
 from kvstack.agents.client.back_off import FailureBackOff
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.csi import volume as rules
 from kvstack.agents.kubelet.csi.driver_error import DriverError
 from kvstack.agents.kubelet.csi.drivers import Drivers
@@ -38,6 +37,7 @@ from kvstack.agents.kubelet.csi.volume_data import (
 )
 from kvstack.apimachinery.objects.core.attachments import unique_name
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 Tell: TypeAlias = Callable[[Object, str, str], None]

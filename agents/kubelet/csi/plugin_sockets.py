@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
 from kvstack.agents.client.back_off import FailureBackOff
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _EVERY_S: Final = 1.0

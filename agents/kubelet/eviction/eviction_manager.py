@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.eviction import evictions
 from kvstack.agents.kubelet.eviction.evictions import Measure, Shortage, amount_of
 from kvstack.agents.kubelet.eviction.local_storage import used_by_pods
@@ -16,6 +15,7 @@ from kvstack.agents.kubelet.node_pods import NodePods
 from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 
 HARD_GRACE_S: Final = 1.0
 _MEMORY: Final = ("memory", "pids")

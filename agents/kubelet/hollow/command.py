@@ -9,13 +9,13 @@ from typing import Final
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import Cluster, connect
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.hollow.flags import TABLE
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.kubelet.hollow.nodes import names_of
 from kvstack.agents.process.access import review_access
 from kvstack.agents.process.pages import Pages, serving
 from kvstack.agents.process.settings import PageSettings, cluster_of, page_settings, raise_wrong
+from kvstack.component.clock import SystemClock
 from kvstack.component.flags.command_line import CommandLine, UsageError
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.logger import Logger

@@ -23,7 +23,6 @@ from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.client.work_queue import QueueClosedError, WorkQueue
 from kvstack.agents.kubelet.hollow import nodes, pods
@@ -35,6 +34,7 @@ from kvstack.agents.kubelet.runtime.runtime import StartError, Usage
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 LEASES_TO_MISS: Final = 4

@@ -16,7 +16,6 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.hollow.loads import IDLE, Load, load_of
 from kvstack.agents.kubelet.runtime.pod_addresses import NoAddressError, PodAddresses
 from kvstack.agents.kubelet.runtime.runtime import (
@@ -34,6 +33,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Stream,
     Usage,
 )
+from kvstack.component.clock import Clock
 
 NAME: Final = "hollow"
 MISSING: Final = "missing/"

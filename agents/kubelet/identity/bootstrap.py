@@ -14,10 +14,10 @@ import yaml
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.kubeconfig import KubeconfigError, Kubeconfigs, connect, load
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.certificates import CLIENT, CLIENT_USAGES
 from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER
+from kvstack.component.clock import Clock
 
 _KEY: Final = "kubelet-client.key.tmp"
 

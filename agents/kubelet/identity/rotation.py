@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kvstack.agents.client.api import Api
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.identity import certificates
 from kvstack.agents.kubelet.identity.certificates import (
@@ -24,6 +23,7 @@ from kvstack.agents.kubelet.identity.certificates import (
 )
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER, KUBELET_SERVING_SIGNER
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.eviction.evictions import Measure
 from kvstack.agents.kubelet.runtime.runtime import Image, Runtime
+from kvstack.component.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

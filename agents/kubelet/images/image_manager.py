@@ -15,11 +15,11 @@ import orjson
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import SECRETS
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.runtime.runtime import Image, ImageMissingError, Runtime, StartError
 from kvstack.apimachinery.objects import durations
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 
 OnEvent: TypeAlias = Callable[[Object, str, str, str, str], None]
 """Called with pod, name of the container, type, reason and message of an event."""

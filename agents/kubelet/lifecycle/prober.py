@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.lifecycle import actions
 from kvstack.agents.kubelet.lifecycle.actions import Outcome
 from kvstack.agents.kubelet.pods.environment import expand, literal_variables
@@ -26,6 +25,7 @@ from kvstack.agents.kubelet.pods.probes import (
 )
 from kvstack.agents.kubelet.runtime.runtime import Container, Runtime
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.histograms import PROMETHEUS_BOUNDS, Histogram
 
 OnEvent: TypeAlias = Callable[[Object, str, str, str], None]

@@ -14,7 +14,6 @@ import orjson
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.runtime.runtime import Image, Runtime, StartError
@@ -22,6 +21,7 @@ from kvstack.apimachinery.objects.core.node_status import READY
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _NAMES_MAX: Final = 5

@@ -7,7 +7,7 @@ from cryptography.x509.oid import NameOID
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.http.serving.request import Request
 
 SUBJECT_ACCESS_REVIEWS: Final = ResourceType(

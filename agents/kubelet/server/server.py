@@ -20,7 +20,6 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 import orjson
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.configuration import whole
 from kvstack.agents.kubelet.kubelet import Kubelet
@@ -35,6 +34,7 @@ from kvstack.agents.kubelet.server.upgrades import UpgradeError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.well_known import MIRROR_ANNOTATION
+from kvstack.component.clock import Clock
 from kvstack.component.flags.flag_reader import TLS_VERSIONS
 from kvstack.component.http.serving.answer import Answer
 from kvstack.component.http.serving.listeners import ClientAuth, KeyPair, Listener, ServerTls

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.eviction.measures import memory_of
 from kvstack.agents.kubelet.pods.sandboxes import containers_of, quantity
 from kvstack.agents.kubelet.runtime.process.layer_sizes import Size, size_of
@@ -23,6 +23,7 @@ from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 
 if TYPE_CHECKING:
     from kvstack.agents.kubelet.kubelet import Kubelet

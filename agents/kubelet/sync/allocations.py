@@ -19,7 +19,6 @@ from typing import Final
 import orjson
 
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.node_pods import NodePods
 from kvstack.agents.kubelet.pods.resizes import (
     DEFERRED,
@@ -47,6 +46,7 @@ from kvstack.agents.kubelet.sync.pod_sync import PodRecord
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.core.quality_of_service import CLASSES
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 FILE: Final = "resources.json"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from kvstack.agents.client.event_recorder import EventRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.cancellation import until_done
 from kvstack.agents.kubelet.csi.uses import PendingError
 from kvstack.agents.kubelet.images.image_manager import ImageManager
@@ -60,6 +59,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
 from kvstack.agents.kubelet.sync.preparation import Preparation
 from kvstack.agents.kubelet.volumes.pod_volumes import PodVolumes, VolumeError, VolumePaths
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 
 _T = TypeVar("_T")
 

@@ -21,12 +21,12 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.back_off import FailureBackOff
 from kvstack.agents.client.built_in import POD_CERTIFICATE_REQUESTS, SERVICE_ACCOUNTS
 from kvstack.agents.client.informer import Informer
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import parse_time
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _Key: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey

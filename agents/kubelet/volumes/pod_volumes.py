@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from kvstack.agents.client.api import Api
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.csi import volume as csi_volume
 from kvstack.agents.kubelet.csi.csi_node import CsiNode
 from kvstack.agents.kubelet.csi.mounting import Group, StepError
@@ -41,6 +40,7 @@ from kvstack.agents.kubelet.volumes.watched_objects import (
 )
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 VolumePaths: TypeAlias = Mapping[str, tuple[Path, bool]]

@@ -10,9 +10,9 @@ import orjson
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import SERVICE_ACCOUNTS
-from kvstack.agents.client.timing import Clock
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import parse_time
+from kvstack.component.clock import Clock
 
 _DAY_S: Final = 86_400.0
 _USED: Final = 0.8

@@ -15,11 +15,11 @@ from typing import Final
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CLUSTER_TRUST_BUNDLES
 from kvstack.agents.client.informer import Informer
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.pods.environment import ConfigurationError
 from kvstack.apimachinery.objects import labels
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import pem
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _CERTIFICATE: Final = "CERTIFICATE"

@@ -17,8 +17,8 @@ from kvstack.agents.client.api import Api, Event
 from kvstack.agents.client.built_in import CONFIG_MAPS, SECRETS
 from kvstack.agents.client.reflector import Reflector
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import Clock
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 Key: TypeAlias = tuple[str, str, str]

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.custom import api, external_api
 from kvstack.agents.metrics.custom.api import CustomApi
 from kvstack.agents.metrics.custom.external_api import ExternalApi
 from kvstack.agents.metrics.custom.page_reader import PageOptions, PageReader
 from kvstack.agents.metrics.custom.rules import OBJECTS, Rules
 from kvstack.agents.metrics.custom.scraper import Scraper, ScraperOptions
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.custom.readings import Labels, Readings, Value
 from kvstack.agents.metrics.custom.rounds import Rounds
@@ -23,6 +22,7 @@ from kvstack.agents.metrics.custom.rules import Page, Rule, Rules
 from kvstack.agents.metrics.exposition_reader import ReadingError
 from kvstack.agents.metrics.http_pages import ServerAddress, fetch
 from kvstack.apimachinery.objects.labels import Selector
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 SERIES_MAX: Final = 10_000

@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable, Mapping
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.custom.rules import Rule
 from kvstack.agents.metrics.exposition_reader import PageReader, ReadingError, Sample, pieces
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 Labels: TypeAlias = Mapping[str, str]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from kvstack.agents.client.timing import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 

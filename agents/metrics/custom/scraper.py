@@ -16,7 +16,6 @@ from typing import Final
 
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.custom.readings import Readings, Value
 from kvstack.agents.metrics.custom.rounds import Rounds
@@ -25,6 +24,7 @@ from kvstack.agents.metrics.exposition_reader import ReadingError
 from kvstack.agents.metrics.http_pages import ServerAddress, fetch
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 SCRAPE: Final = "prometheus.io/scrape"

@@ -7,7 +7,6 @@ from kvstack.agents.client import built_in
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.scheduler.events.changes import (
     POD_ADD,
     POD_DELETE,
@@ -20,6 +19,7 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import Clock
 
 _OWNERS: Final = (
     built_in.REPLICATION_CONTROLLERS,

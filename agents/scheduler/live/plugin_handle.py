@@ -10,7 +10,6 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.series_recorder import SeriesRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.scheduler.handle import Candidate, PluginError
 from kvstack.agents.scheduler.live.extender_calls import ExtenderCalls
@@ -20,6 +19,7 @@ from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

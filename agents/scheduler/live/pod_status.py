@@ -4,13 +4,14 @@ from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
-from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _SCHEDULED: Final = "PodScheduled"

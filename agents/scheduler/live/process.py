@@ -19,7 +19,6 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.leader_election import LeaderElection
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.process.access import review_access
 from kvstack.agents.process.leading import (
     election_checks,
@@ -42,6 +41,7 @@ from kvstack.agents.scheduler.live.command_line import (
 from kvstack.agents.scheduler.live.flags import TABLE
 from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import CommandLine
 from kvstack.component.logger import Logger

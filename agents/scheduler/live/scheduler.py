@@ -15,7 +15,6 @@ from kvstack.agents.client.activity import Activity, Due, Moving
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.series_recorder import SeriesRecorder
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.scheduler.configuration import DEFAULT, Configuration
 from kvstack.agents.scheduler.diagnosis import NO_NODES
 from kvstack.agents.scheduler.events.changes import POD_DELETE
@@ -46,6 +45,7 @@ from kvstack.agents.scheduler.scheduling import (
 from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue, Waiting
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _BINDINGS_MAX: Final = 100

@@ -28,7 +28,6 @@ from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import CONFIG_MAPS, NODES
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import KubeconfigError, connect, load
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.kubelet import command as kubelet
 from kvstack.agents.kubelet.configuration import ConfigurationFileError
@@ -47,6 +46,7 @@ from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.cert_files import write_file
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import open_logger
 from kvstack.component.net.hosts import of_families, own_address

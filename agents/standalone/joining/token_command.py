@@ -24,7 +24,6 @@ from cryptography import x509
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import CONFIG_MAPS, SECRETS
 from kvstack.agents.client.kubeconfig import Cluster, KubeconfigError, connect
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.settings import cluster_of
 from kvstack.agents.standalone.joining import tokens
@@ -34,6 +33,7 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import UsageError, help_text, read_command_line
 from kvstack.component.flags.flag_reader import FlagReader

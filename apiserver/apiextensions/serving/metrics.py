@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from kvstack.apiserver.apiextensions.customresources.rule_times import COMPILED, EVALUATED
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
 from kvstack.component.metrics.histograms import NANOSECOND_S, exponential
 from kvstack.component.metrics.labelled import LabelledHistogram

@@ -33,7 +33,7 @@ from kvstack.apiserver.policy.flow_control.work import (
     write_work,
 )
 from kvstack.apiserver.registry.collection import Collection
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 
 WAIT_NS_MAX: Final = 60_000_000_000
 WAIT_SHARE: Final = 4

@@ -17,7 +17,7 @@ from kvstack.apimachinery.attributes import PRIVILEGED, User
 from kvstack.apiserver.http.answers import Reply
 from kvstack.apiserver.http.limits.too_many import TooManyError
 from kvstack.apiserver.http.request_context import RequestContext
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 
 READS_MAX: Final = 400
 WRITES_MAX: Final = 200

@@ -21,9 +21,9 @@ from kvstack.apiserver.http.slow_requests import SLOW_NS, SlowRequests
 from kvstack.apiserver.http.watches.watch_streams import WatchStreams
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.watch_cache import BehindError
 from kvstack.apiserver.verbs.forms.bodies import JSON
+from kvstack.component.clock import Clock
 from kvstack.component.units import MILLISECOND_NS
 from kvstore.client.errors import StoreError
 

@@ -17,7 +17,7 @@ from kvstack.apiserver.http.pages.page_set import PageSet, check_get
 from kvstack.apiserver.http.request_context import RequestContext
 from kvstack.apiserver.policy.flow_control.control import FlowControl
 from kvstack.apiserver.policy.flow_control.levels import FlowCounts, Level
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples, labels
 from kvstack.component.metrics.histograms import Histogram
 

@@ -24,8 +24,8 @@ from kvstack.apiserver.http.answers import PLAIN_TEXT, Header, Headers, Reply
 from kvstack.apiserver.http.negotiation import parse_accept
 from kvstack.apiserver.http.pages.page_set import Page, check_reading
 from kvstack.apiserver.http.request_context import RequestContext
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.verbs.forms.bodies import JSON
+from kvstack.component.clock import Clock
 from kvstack.component.http.serving.request import Request
 
 _V3_PROTOBUF: Final = "application/com.github.proto-openapi.spec.v3.v1.0+protobuf"

@@ -20,10 +20,10 @@ from kvstack.apiserver.http.answers import compressed_part
 from kvstack.apiserver.http.encoding import Encoder, load_type, meta_type
 from kvstack.apiserver.http.negotiation import PARTIAL, TABLE, Representation
 from kvstack.apiserver.registry.record import Record
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.window import Change
 from kvstack.apiserver.verbs.endpoint import Endpoint
 from kvstack.apiserver.verbs.forms.bodies import PROTOBUF
+from kvstack.component.clock import Clock
 from kvstack.component.http.websocket import BINARY, TEXT, frame
 
 ADDED, MODIFIED, DELETED = "ADDED", "MODIFIED", "DELETED"

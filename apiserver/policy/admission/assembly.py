@@ -76,7 +76,8 @@ from kvstack.apiserver.policy.admission.webhooks.plugins import (
     ValidatingAdmissionWebhook,
     WebhookParts,
 )
-from kvstack.apiserver.policy.interfaces import Authorizer, Clock, LiveObjects, ObjectView, Reviewer
+from kvstack.apiserver.policy.interfaces import Authorizer, LiveObjects, ObjectView, Reviewer
+from kvstack.component.clock import Clock
 
 
 @dataclass(frozen=True, slots=True)

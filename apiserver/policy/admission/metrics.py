@@ -5,7 +5,7 @@ from typing import Final
 
 from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
 from kvstack.apiserver.policy.admission.webhooks.metrics import WebhookMetrics
-from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.exposition import FamilySamples
 
 

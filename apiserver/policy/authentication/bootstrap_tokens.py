@@ -20,7 +20,8 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import TimeError, parse_time
 from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 from kvstack.apiserver.policy.authentication.results import Found, Identified, shared
-from kvstack.apiserver.policy.interfaces import Clock, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
+from kvstack.component.clock import Clock
 
 BOOTSTRAPPERS: Final = "system:bootstrappers"
 

@@ -21,8 +21,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kvstack.apimachinery.attributes import User
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
-from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.service_accounts.claims import CREDENTIAL_ID
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.histograms import Histogram
 
 REMEMBERED_MAX: Final = 8192

@@ -26,12 +26,13 @@ from kvstack.apiserver.policy.authentication.service_account_tokens import (
     OutdatedError,
     TokenVerifier,
 )
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import (
     ClaimsError,
     LegacyClaims,
     parse_legacy_claims,
 )
+from kvstack.component.clock import Clock
 
 _DAY_S: Final = 86_400
 _PENDING_MAX: Final = 10_000

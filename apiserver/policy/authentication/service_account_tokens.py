@@ -24,7 +24,7 @@ from kvstack.apiserver.policy.authentication.results import (
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import (
     Claims,
     ClaimsError,
@@ -33,6 +33,7 @@ from kvstack.apiserver.policy.service_accounts.claims import (
     parse_claims,
 )
 from kvstack.component.certs.service_account_keys import KeyRing, SignatureError
+from kvstack.component.clock import Clock
 
 LEEWAY_S: Final = 60
 """Allowed clock skew, and how long terminating objects still count."""

@@ -17,8 +17,8 @@ from kvstack.apiserver.policy.authentication.results import (
     TokenAuthenticator,
     combined,
 )
-from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.metrics import TokenMetrics
+from kvstack.component.clock import Clock
 
 REMEMBERED_NS: Final = 10_000_000_000
 REMEMBERED_MAX: Final = 16_384

@@ -16,9 +16,10 @@ from kvstack.apiserver.policy.authentication.results import (
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.interfaces import Clock, Reviewer
+from kvstack.apiserver.policy.interfaces import Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
+from kvstack.component.clock import Clock
 
 REMEMBERED_MAX: Final = 16_384
 

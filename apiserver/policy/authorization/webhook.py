@@ -19,10 +19,11 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apiserver.policy.authorization.user_rules import UserRules
-from kvstack.apiserver.policy.interfaces import NO_OPINION, Clock, Decision
+from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
 from kvstack.apiserver.policy.remote.webhook import result_of
+from kvstack.component.clock import Clock
 from kvstack.component.units import SECOND_NS
 
 REMEMBERED_MAX: Final = 8192

@@ -26,7 +26,8 @@ from kvstack.apiserver.kinds.flowcontrol.mandatory import (
 from kvstack.apiserver.policy.flow_control.allocation import Claim, Shares, limits, share_out
 from kvstack.apiserver.policy.flow_control.levels import Flow, FlowCounts, Level, Queuing
 from kvstack.apiserver.policy.flow_control.matching import Schema
-from kvstack.apiserver.policy.interfaces import Change, Clock, ObjectView
+from kvstack.apiserver.policy.interfaces import Change, ObjectView
+from kvstack.component.clock import Clock
 
 REBALANCE_S: Final = 10.0
 SCHEMA_HEADER: Final = "X-Kubernetes-Pf-Flowschema-Uid"

@@ -12,8 +12,8 @@ import orjson
 
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
-from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteAnswer, RemoteError
+from kvstack.component.clock import Clock
 
 TRIES_MAX: Final = 5
 FIRST_PAUSE_S: Final = 0.5

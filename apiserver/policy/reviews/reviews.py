@@ -14,10 +14,11 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.policy.authentication.token_chain import TokenChain
 from kvstack.apiserver.policy.authorization.user_rules import RuleSource
-from kvstack.apiserver.policy.interfaces import Authorizer, Clock
+from kvstack.apiserver.policy.interfaces import Authorizer
 from kvstack.apiserver.policy.reviews import access, tokens
 from kvstack.apiserver.policy.reviews.checks import check_access_review
 from kvstack.apiserver.policy.reviews.rules import rules_status
+from kvstack.component.clock import Clock
 
 Validate = Callable[[Object], Awaitable[None] | None]
 """Validating admission of a review."""

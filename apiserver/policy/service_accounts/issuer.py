@@ -14,9 +14,10 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.kinds.core import token_requests
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 from kvstack.apiserver.policy.service_accounts.claims import Claims, Reference
 from kvstack.component.certs.service_account_keys import SigningKey
+from kvstack.component.clock import Clock
 
 Validate = Callable[[Object], Awaitable[None] | None]
 """Validating admission of the prepared request."""

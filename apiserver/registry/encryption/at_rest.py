@@ -31,8 +31,8 @@ from kvstack.apiserver.registry.encryption.providers import (
     OneKey,
     Prefixed,
 )
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.transformer import Plain
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 KMS_PREFIX: Final = b"k8s:enc:kms:v2:"

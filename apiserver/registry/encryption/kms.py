@@ -29,8 +29,8 @@ from kvstack.apiserver.registry.encryption.ciphers import (
     ExtendedNonce,
     RandomBytes,
 )
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.transformer import Plain, TransformError
+from kvstack.component.clock import Clock
 from kvstack.component.units import SECOND_NS
 
 HEALTHY_S: Final = 60.0

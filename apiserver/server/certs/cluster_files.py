@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.certs.machine_files import copy_for_machines
 from kvstack.apiserver.server.certs.pki import ADMINISTRATORS, KUBELET_CLIENT
 from kvstack.apiserver.server.certs.serving_certificate import serving_hosts
 from kvstack.component.certs.cert_files import CertFiles
 from kvstack.component.certs.certificates import Profile
 from kvstack.component.certs.kubeconfig import kubeconfig, write_kubeconfig
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 
 HOLLOW_NODES: Final = "kvstack:hollow-nodes"

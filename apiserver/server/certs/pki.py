@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.apimachinery.attributes import CLUSTER_ADMINS, PRIVILEGED
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.addresses import advertised_address
 from kvstack.apiserver.server.certs.serving_certificate import serving_hosts
 from kvstack.apiserver.server.settings.options import Options
 from kvstack.component.certs.cert_files import CertFiles
 from kvstack.component.certs.certificates import Profile, new_key
 from kvstack.component.certs.kubeconfig import kubeconfig, write_kubeconfig
-from kvstack.component.clock import SystemClock
+from kvstack.component.clock import Clock, SystemClock
 from kvstack.component.logger import Logger
 
 ADMIN: Final = "kubernetes-admin"

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Final
 
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.settings.options import ServingOptions
 from kvstack.component.certs.cert_files import CertFiles
 from kvstack.component.certs.certificates import Profile, ends_at, is_signed_by
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 AUTHORITY: Final = "apiserver-ca"

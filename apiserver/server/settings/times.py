@@ -1,7 +1,7 @@
 """Times in microseconds, as Leases and Events have them."""
 
 from kvstack.apimachinery.objects.times import Moment, format_micro_time
-from kvstack.apiserver.registry.timing import Clock
+from kvstack.component.clock import Clock
 
 
 def micro_time(clock: Clock) -> str:

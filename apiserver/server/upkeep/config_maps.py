@@ -15,8 +15,8 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.policy.authentication.certificates import Authorities
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.loopback import Loopback
+from kvstack.component.clock import Clock
 
 PERIOD_S: Final = 60.0
 RESOURCE: Final = GroupResource("", "configmaps")

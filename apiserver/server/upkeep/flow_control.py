@@ -16,9 +16,10 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.flowcontrol.mandatory import FLOW_SCHEMAS, PRIORITY_LEVELS
-from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.server.loopback import Loopback
+from kvstack.component.clock import Clock
 
 DATA: Final = Path(__file__).parent.parent / "data" / "flow_control.json"
 PERIOD_S: Final = 60.0

@@ -13,10 +13,10 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import parse_micro_time
 from kvstack.apimachinery.well_known import HOSTNAME_LABEL
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.server.loopback import Loopback
 from kvstack.apiserver.server.settings.times import micro_time
+from kvstack.component.clock import Clock
 
 LEASES: Final = GroupResource("coordination.k8s.io", "leases")
 NAMESPACE: Final = "kube-system"

@@ -25,11 +25,11 @@ from kvstack.apiserver.allocators.cluster_ips import AddressRange, service_range
 from kvstack.apiserver.allocators.node_ports import decode_bitmap, encode_bitmap
 from kvstack.apiserver.allocators.port_repair import PERIOD_SECONDS, PortRepair
 from kvstack.apiserver.registry.registry import Registry
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.registry.watch_cache import BehindError
 from kvstack.apiserver.server.loopback import Loopback
 from kvstack.apiserver.server.upkeep.warning_events import WarningEvents
 from kvstack.apiserver.verbs.writing.allocations import ports_key, range_allocation
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 from kvstack.component.net.port_range import PortRange
 from kvstore.client.values import Compare, Put

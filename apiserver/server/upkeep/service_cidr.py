@@ -7,8 +7,9 @@ from kvstack.apimachinery.objects.core.conditions import is_true
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.allocators.cluster_ips import AddressRange
-from kvstack.apiserver.registry.timing import Clock, now_text
+from kvstack.apiserver.registry.timing import now_text
 from kvstack.apiserver.server.loopback import Loopback
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 PERIOD_S: Final = 10.0

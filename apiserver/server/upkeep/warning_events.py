@@ -5,9 +5,9 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.allocators.findings import Finding
-from kvstack.apiserver.registry.timing import Clock
 from kvstack.apiserver.server.loopback import Loopback
 from kvstack.apiserver.server.settings.times import micro_time
+from kvstack.component.clock import Clock
 
 EVENTS: Final = GroupResource("events.k8s.io", "events")
 SUFFIX_DIGITS: Final = 16

@@ -61,7 +61,7 @@ class ClusterEntry:
 
     server: str
     ca: Pem
-    """None: the system's CAs."""
+    """Empty: the system's CAs."""
     server_name: str
     """The expected name in the certificate; empty: the host of the URL."""
     is_insecure: bool

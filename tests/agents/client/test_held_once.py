@@ -7,7 +7,7 @@ from kvstack.agents.client.api import Api, Event
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informer import Informer
-from kvstack.agents.client.timing import SystemClock
+from kvstack.component.clock import SystemClock
 from kvstack.component.http.serving.local_transport import LocalTransport
 from tests.support.list_log import ListLog
 

@@ -78,7 +78,7 @@ def test_a_token_that_ends_in_the_middle_is_asked_for_again(
 
 
 @pytest.mark.parametrize("reported_by", ["event", "answer"])
-def test_history_that_is_gone_is_read_anew(cluster: Cluster, page: Page, reported_by: str) -> None:
+def test_expired_watch_lists_again(cluster: Cluster, page: Page, reported_by: str) -> None:
     """A 410, as the answer to a watch or as its event."""
     name = f"after-410-{reported_by}"
     page.call("Fetch.enable", patterns=[{"urlPattern": "*/configmaps?*watch=1*"}])

@@ -12,11 +12,11 @@ from dns.message import Message, from_wire, make_query
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, SERVICES
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.cluster import Cluster, Options
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.component.clock import SystemClock
 from tests.support.list_log import ListLog
 
 if TYPE_CHECKING:

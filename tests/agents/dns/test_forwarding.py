@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typing_extensions import override
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.forwarding import forwarder as forwarding
 from kvstack.agents.dns.forwarding.answer_cache import AnswerCache, CachedAnswer, Limits, lifetime_s
 from kvstack.agents.dns.forwarding.exchange import Question, Resolver, _answer
@@ -27,6 +26,7 @@ from kvstack.agents.dns.prepared import PreparedAnswer
 from kvstack.agents.dns.query import labels_of, read, wire_name
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.dns.sockets import open_pair
+from kvstack.component.clock import SystemClock
 from kvstack.component.metrics.exposition import render
 from kvstack.component.net.resolv_conf import for_pods
 from tests.agents.dns.given import LOOPBACK, over_tcp, over_udp, serving

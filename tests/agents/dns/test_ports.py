@@ -13,7 +13,6 @@ from dns.rcode import to_text
 from typing_extensions import override
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, SERVICES
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns import tcp_port
 from kvstack.agents.dns.clients import KNOWN_MAX, Clients
 from kvstack.agents.dns.cluster import VERIFIED, Options
@@ -21,6 +20,7 @@ from kvstack.agents.dns.pages import DnsPages
 from kvstack.agents.dns.server import ADDRESSES_MAX, DnsServer, DnsSettings, networks_of
 from kvstack.agents.dns.sockets import is_own, open_pair
 from kvstack.agents.dns.tcp_port import OF_CLIENT_MAX, TcpPort
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from tests.agents.dns.given import (
     LOOPBACK,

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.dns.command import COMMAND, main
 from kvstack.agents.dns.flags import TABLE
 from kvstack.agents.dns.forwarding.exchange import Resolver
 from kvstack.agents.dns.forwarding.node_resolvers import SEARCHES_MAX, NodeResolvers
 from kvstack.agents.dns.settings import Settings, read, resolver
+from kvstack.component.clock import SystemClock
 from kvstack.component.flags.command_line import read_command_line
 from kvstack.component.flags.flag_reader import FlagReader
 

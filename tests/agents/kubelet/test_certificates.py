@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import hashes, serialization
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS, NODES, SECRETS
 from kvstack.agents.client.kubeconfig import connect, load
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.command import used_by
 from kvstack.agents.kubelet.identity import bootstrap, certificates
 from kvstack.agents.kubelet.identity.rotation import CLIENT_KIND, SERVING_KIND, Rotation
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
+from kvstack.component.clock import SystemClock
 from tests.agents.support.cluster import eventually
 from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog

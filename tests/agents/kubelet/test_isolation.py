@@ -8,12 +8,12 @@ import pytest
 from typing_extensions import override
 
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet import isolation
 from kvstack.agents.kubelet.isolation import Isolation
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Runtime, StartError
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.component.clock import SystemClock
 from kvstack.component.net import nft
 from tests.agents.network_policy.objects import pod
 from tests.support.list_log import ListLog

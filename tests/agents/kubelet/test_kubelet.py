@@ -26,7 +26,6 @@ from kvstack.agents.client.built_in import (
     SECRETS,
     SERVICE_ACCOUNTS,
 )
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.disk import mount_table
 from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.node import node
@@ -41,6 +40,7 @@ from kvstack.agents.kubelet.static.static_pods import StaticSettings
 from kvstack.apimachinery.objects.text import pem
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.certs.certificates import new_authority
+from kvstack.component.clock import SystemClock
 from tests.agents.support.cluster import TestCluster, eventually, stored_object
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.waiting import answered
@@ -775,7 +775,7 @@ def test_a_kubelet_that_was_killed_finds_its_containers_again(tmp_path: Path) ->
     root.mkdir()
     program = (
         "import asyncio, sys; from pathlib import Path\n"
-        "from kvstack.agents.client.timing import SystemClock\n"
+        "from kvstack.component.clock import SystemClock\n"
         "from kvstack.agents.kubelet.runtime.process.images import Images\n"
         "from kvstack.agents.kubelet.runtime.process.process_runtime import *\n"
         "async def main(root, ends):\n"

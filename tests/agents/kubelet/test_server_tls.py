@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.configuration import read_configuration, with_flags
 from kvstack.agents.kubelet.server.server import KubeletServer
+from kvstack.component.clock import SystemClock
 from kvstack.component.http.serving.listeners import KeyPair
 from kvstore.transport import native
 from tests.support.certificates import Authority

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.metrics.collector import UnreadableError
 from kvstack.agents.metrics.kubelets import KubeletOptions, Kubelets, address_of
+from kvstack.component.clock import SystemClock
 from kvstack.component.http.tls import client_context
 from tests.support.certificates import Authority
 

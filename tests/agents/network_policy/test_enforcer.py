@@ -10,10 +10,10 @@ from kvstack.agents.client.api import Event
 from kvstack.agents.client.built_in import NAMESPACES, NETWORK_POLICIES, PODS
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.network_policy.enforcer import Enforcer, NotEnforcedError, Sources
 from kvstack.agents.network_policy.nftables.table import Table
 from kvstack.agents.network_policy.own_pods import OwnPods
+from kvstack.component.clock import SystemClock
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.net.nft import NftError
 from tests.agents.network_policy.objects import Object, namespace, pod, policy

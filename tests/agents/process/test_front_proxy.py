@@ -7,11 +7,11 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.process.access import Access
 from kvstack.agents.process.front_proxy import FrontProxy
 from kvstack.agents.process.settings import PageSettings
 from kvstack.component.certs.certificates import Profile, issue, new_authority
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 
 PATH = "/apis/metrics.k8s.io/v1/namespaces/d/pods"

@@ -13,13 +13,13 @@ from kvstack.agents.client.api import Api, Event
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, SERVICE_CIDRS, SERVICES
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.proxy.backend import Backend, BackendError
 from kvstack.agents.proxy.choice import Here
 from kvstack.agents.proxy.cluster_view import Changes, ClusterView
 from kvstack.agents.proxy.health import Health
 from kvstack.agents.proxy.health_checks import HealthChecks, answer_of
 from kvstack.agents.proxy.proxier import Proxier, ProxierOptions, Sources
+from kvstack.component.clock import SystemClock
 from kvstack.component.line_log.line_logger import LineLogger
 from tests.agents.proxy.objects import endpoint, endpoint_slice, service
 from tests.support.list_log import ListLog

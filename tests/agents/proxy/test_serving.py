@@ -15,10 +15,10 @@ from typing_extensions import override
 
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.series_recorder import SeriesRecorder
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.proxy import serving
 from kvstack.agents.proxy.configuration import DEFAULTS
 from kvstack.agents.proxy.serving import Serving
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from tests.agents.proxy.objects import balanced
 from tests.agents.support.scripted import Answered, Request, Scripted

@@ -8,10 +8,10 @@ import orjson
 import pytest
 from typing_extensions import override
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.proxy.configuration import read_configuration
 from kvstack.agents.standalone.local_proxy import LocalProxy, LocalProxyOptions
 from kvstack.agents.standalone.page_addresses import page_address
+from kvstack.component.clock import SystemClock
 from tests.agents.dns.given import GivenInformers
 from tests.agents.proxy.test_proxier import Written
 from tests.support.http.pages import get

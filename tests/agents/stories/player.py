@@ -8,10 +8,11 @@ from typing import Any
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES, PODS
-from kvstack.agents.client.timing import Clock, time_text
+from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 
 Object = dict[str, Any]
 

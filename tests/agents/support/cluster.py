@@ -25,7 +25,6 @@ from kvstack.agents.client.api import Options as ApiOptions
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.object_store import ObjectStore
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.controllers.options import SIGNERS, SignerOptions
 from kvstack.agents.controllers.options import Options as ControllerOptions
 from kvstack.agents.reconcile.local_users import LocalUsers
@@ -45,6 +44,7 @@ from kvstack.apiserver.server.settings.options import (
     ServingOptions,
 )
 from kvstack.component.certs.cert_files import CertFiles
+from kvstack.component.clock import SystemClock
 from kvstore import embed
 from tests.support.list_log import ListLog
 from tests.support.waiting import eventually as eventually

@@ -52,7 +52,7 @@ def test_no_enumeration_is_typed_again() -> None:
         'A: Final = "TCP"\n{A, "UDP"}',
     ],
 )
-def test_list_is_found_however_it_is_written(text: str) -> None:
+def test_lists_are_detected_in_every_notation(text: str) -> None:
     assert [values for _, values in lists_of_texts(ast.parse(text))] == [{"TCP", "UDP"}]
 
 

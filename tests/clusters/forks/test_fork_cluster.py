@@ -12,11 +12,11 @@ import pytest
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CONFIG_MAPS, DEPLOYMENTS, LEASES, NODES, PODS, SECRETS
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.clusters.contents import Contents, Origin
 from kvstack.clusters.forks.fork_cluster import ForkCluster, ForkSettings
+from kvstack.component.clock import SystemClock
 from kvstore.client.store import Store
 from kvstore.client.values import KeyValue, prefix_end
 from tests.clusters.support.sources import (

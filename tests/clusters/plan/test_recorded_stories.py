@@ -22,7 +22,6 @@ from typing_extensions import override
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.informers import Informers
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.controllers.options import AutoscalerOptions, NodeLifecycleOptions
 from kvstack.agents.controllers.table import controllers
 from kvstack.agents.standalone.agent_settings import agent_options
@@ -35,6 +34,7 @@ from kvstack.clusters.forks.fork_settings import NO_NODES, ForkSettings
 from kvstack.clusters.kinds import Kinds
 from kvstack.clusters.plan.change import Change, Outcome, Site
 from kvstack.clusters.plan.plan_run import PlanSettings
+from kvstack.component.clock import Clock
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.virtual_time.clock import LoopClock
 from kvstack.component.virtual_time.loop import VirtualLoop

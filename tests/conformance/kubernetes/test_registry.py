@@ -80,7 +80,7 @@ def test_an_image_is_pulled_as_engines_do(tmp_path: Path) -> None:
         assert data.read() == b"kitten.jpg"
 
 
-def test_what_is_not_there_is_not_found(tmp_path: Path) -> None:
+def test_unknown_contents_get_404(tmp_path: Path) -> None:
     layer = gzip.compress(b"layer")
     saved = json.dumps([{"Config": "c.json", "Layers": ["./0/layer.tar"]}]).encode()
     files = {"manifest.json": saved, "c.json": b"{}", "0/layer.tar": layer}

@@ -15,7 +15,6 @@ from typing import Final
 
 from google.protobuf.message import Message
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.runtime import selinux
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.cri import answers, specs, streams
@@ -36,6 +35,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     UpdateError,
     Usage,
 )
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.logger import Logger
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.disk.removal import remove_tree
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.process import files, sessions, shims
@@ -23,6 +22,7 @@ from kvstack.agents.kubelet.runtime.process.specs import PAUSE
 from kvstack.agents.kubelet.runtime.process.usage import usage_of
 from kvstack.agents.kubelet.runtime.runtime import Container, StartError, Usage
 from kvstack.agents.kubelet.runtime.termination_message import termination_message
+from kvstack.component.clock import Clock
 
 _KILLED: Final = 137
 

@@ -15,7 +15,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.cancellation import until_done
 from kvstack.agents.kubelet.runtime import selinux
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
@@ -57,6 +56,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     UpdateError,
     Usage,
 )
+from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 
 _NOT_HONOURED: Final = (

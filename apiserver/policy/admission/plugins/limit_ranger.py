@@ -16,7 +16,8 @@ from kvstack.apimachinery.objects.quantity import ZERO, Quantity
 from kvstack.apimachinery.objects.text import go_text
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
+from kvstack.component.clock import Clock
 
 Amounts: TypeAlias = Mapping[str, Quantity]
 _Hook: TypeAlias = Callable[[AdmissionRequest, Iterable[Object]], None]

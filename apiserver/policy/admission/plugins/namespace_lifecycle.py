@@ -11,7 +11,8 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import NAMESPACES
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
+from kvstack.component.clock import Clock
 
 IMMORTAL: Final = frozenset(("default", "kube-system", "kube-public"))
 _ACCESS_REVIEWS: Final = GroupResource("authorization.k8s.io", "localsubjectaccessreviews")

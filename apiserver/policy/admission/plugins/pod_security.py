@@ -19,7 +19,7 @@ from kvstack.apimachinery.objects.groups import GroupKind, GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, ObjectView
+from kvstack.apiserver.policy.interfaces import ObjectView
 from kvstack.apiserver.policy.pod_security.evaluation import findings, shown
 from kvstack.apiserver.policy.pod_security.standards import (
     DEFAULT_POLICY,
@@ -29,6 +29,7 @@ from kvstack.apiserver.policy.pod_security.standards import (
     asked_modes,
     policy_of,
 )
+from kvstack.component.clock import Clock
 
 _IGNORED: Final = frozenset(
     ("exec", "attach", "binding", "eviction", "log", "portforward", "proxy", "status")

@@ -19,10 +19,11 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 from kvstack.apiserver.policy.quota.charged_writes import may_change_usage
 from kvstack.apiserver.policy.quota.check import charge, used_of
 from kvstack.apiserver.policy.quota.limited import LimitedResource
+from kvstack.component.clock import Clock
 
 TIMEOUT_S: Final = 10.0
 _TRIES_MAX: Final = 4

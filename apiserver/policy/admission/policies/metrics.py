@@ -7,7 +7,7 @@ As upstream, only validations that fail or cannot be evaluated are counted.
 from collections.abc import Iterator
 from typing import Final
 
-from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.metrics.exposition import FamilySamples
 from kvstack.component.metrics.histograms import NANOSECOND_S
 from kvstack.component.metrics.labelled import LabelledHistogram

@@ -24,7 +24,6 @@ from kvstack.apiserver.policy.admission.webhooks.metrics import (
     SERVER_ERROR,
     WebhookMetrics,
 )
-from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.webhooks.admission_reviews import (
     InvalidResponseError,
     Verdict,
@@ -34,6 +33,7 @@ from kvstack.apiserver.webhooks.admission_reviews import (
 )
 from kvstack.apiserver.webhooks.client import CallError, WebhookClient
 from kvstack.apiserver.webhooks.outbound import CLOSED, WEBHOOK
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 _FAILED_CODE: Final = 503

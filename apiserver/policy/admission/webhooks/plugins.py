@@ -40,8 +40,9 @@ from kvstack.apiserver.policy.admission.webhooks.selection import (
     Conditions,
     Selection,
 )
-from kvstack.apiserver.policy.interfaces import Clock, LiveObjects, ObjectView
+from kvstack.apiserver.policy.interfaces import LiveObjects, ObjectView
 from kvstack.apiserver.webhooks.client import WebhookClient
+from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 T = TypeVar("T")

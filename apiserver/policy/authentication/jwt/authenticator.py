@@ -27,7 +27,7 @@ from kvstack.apiserver.policy.authentication.results import (
     Identified,
     shared,
 )
-from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.clock import Clock
 
 
 class JwtTokens:

@@ -24,8 +24,8 @@ from kvstack.apiserver.policy.authentication.jwt.verifying import (
     signed_claims,
 )
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
-from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteError
+from kvstack.component.clock import Clock
 
 ISSUERS_MAX: Final = 16
 """Limit of issuers whose keys are cached."""

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.authentication.results import AuthenticationError
-from kvstack.apiserver.policy.interfaces import Clock
 from kvstack.apiserver.policy.remote.connection import RemoteAnswer, RemoteError
+from kvstack.component.clock import Clock
 from kvstack.component.units import SECOND_NS
 
 WELL_KNOWN: Final = "/.well-known/openid-configuration"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import PODS
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
+from kvstack.component.clock import SystemClock
 from tests.agents.kubelet.csi.csi_cluster import Scene, pod, tell
 from tests.agents.kubelet.csi.test_csi_pods import NO_ATTACH, loop_device, with_device
 from tests.agents.kubelet.runtime.conformance import runtimes

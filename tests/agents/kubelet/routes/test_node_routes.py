@@ -11,13 +11,13 @@ import pytest
 
 from kvstack.agents.client.built_in import NODES
 from kvstack.agents.client.informer import Informer
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet import command
 from kvstack.agents.kubelet.routes import guard
 from kvstack.agents.kubelet.routes.node_routes import NodeRoutes, RouteOptions
 from kvstack.agents.kubelet.routes.plan import AUTOMATIC, HOST_GATEWAY, NONE
 from kvstack.agents.kubelet.runtime.process.sandboxes import in_own_thread
 from kvstack.agents.kubelet.runtime.process.shim import syscalls
+from kvstack.component.clock import SystemClock
 from kvstack.component.net import nft
 from tests.agents.kubelet.routes.test_plan import node
 from tests.agents.support.namespaces import has_namespaces

@@ -11,7 +11,6 @@ import grpc.aio
 import pytest
 from typing_extensions import override
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.configuration import ConfigurationFileError, read_configuration
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
@@ -25,6 +24,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     StartError,
     UpdateError,
 )
+from kvstack.component.clock import SystemClock
 from tests.support.list_log import ListLog
 
 GROUP = "kubepods/burstable/pod1-2"

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import NODES
-from kvstack.agents.client.timing import Clock
 from kvstack.agents.kubelet.kubelet import Kubelet
 from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.options import KubeletOptions
@@ -27,6 +26,7 @@ from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntim
 from kvstack.agents.kubelet.runtime.process.sandboxes import probe_network
 from kvstack.agents.kubelet.runtime.runtime import StartError
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
+from kvstack.component.clock import Clock
 from kvstack.component.net.netlink import Netlink
 from tests.agents.kubelet.runtime.conformance.runtimes import own_range
 from tests.agents.support.cluster import TestCluster, eventually

@@ -70,7 +70,7 @@ def test_a_dry_run_shows_the_generation_that_a_change_would_give(tmp_path: Path)
     run(tmp_path, main)
 
 
-def test_nothing_of_a_definition_that_is_gone_stays_in_memory(tmp_path: Path) -> None:
+def test_deleted_definition_is_freed(tmp_path: Path) -> None:
     """Clusters that test operators create and delete definitions all day."""
 
     async def main(world: World) -> None:

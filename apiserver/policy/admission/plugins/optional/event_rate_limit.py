@@ -14,7 +14,7 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock
+from kvstack.component.clock import Clock
 from kvstack.component.units import SECOND_NS
 
 CACHE_SIZE: Final = 4096

@@ -16,9 +16,10 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.json_text import exact
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
-from kvstack.apiserver.policy.interfaces import Clock, Reviewer
+from kvstack.apiserver.policy.interfaces import Reviewer
 from kvstack.apiserver.policy.remembering import Remembered
 from kvstack.apiserver.policy.remote.connection import RemoteError
+from kvstack.component.clock import Clock
 
 REMEMBERED_MAX: Final = 1024
 REVIEW: Final = "imagepolicy.k8s.io/v1alpha1"

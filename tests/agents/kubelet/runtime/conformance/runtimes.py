@@ -20,7 +20,6 @@ from pathlib import Path
 
 import pytest
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.hollow.hollow_runtime import HollowRuntime
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
 from kvstack.agents.kubelet.runtime.process.devices.groups import DeviceGroups
@@ -28,6 +27,7 @@ from kvstack.agents.kubelet.runtime.process.images import Images
 from kvstack.agents.kubelet.runtime.process.options import AUTOMATIC, ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.runtime.runtime import Runtime
+from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from tests.support.list_log import ListLog
 from tests.support.programs import is_static

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.cgroups import ROOT as CGROUPS
 from kvstack.agents.kubelet.runtime.cgroups import Cgroups
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriRuntime
@@ -37,6 +36,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     StartError,
     UpdateError,
 )
+from kvstack.component.clock import SystemClock
 from tests.agents.kubelet.runtime.conformance.runtimes import (
     HOLLOW,
     IMAGE,

@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from kvstack.agents.client.timing import SystemClock
 from kvstack.agents.kubelet.runtime.process import features
 from kvstack.agents.kubelet.runtime.process.host_image import NOBODY, HostImage
 from kvstack.agents.kubelet.runtime.process.images import Images
@@ -30,6 +29,7 @@ from kvstack.agents.kubelet.runtime.runtime import (
     Security,
     StartError,
 )
+from kvstack.component.clock import SystemClock
 from tests.agents.kubelet.runtime.conformance.runtimes import (
     IMAGE,
     own_range,
