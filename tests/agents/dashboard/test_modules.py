@@ -231,21 +231,25 @@ def test_documents_are_split_at_their_marks() -> None:
 
 def test_going_back_keeps_what_is_the_deployments_own() -> None:
     kind = {"group": "apps", "resource": "deployments"}
-    now = {
-        "metadata": {
-            "resourceVersion": "9",
-            "annotations": {"deployment.kubernetes.io/revision": "3", "own": "x"},
-        }
-    }
+    own = {"deployment.kubernetes.io/revision": "3", "own": "x"}
+    now = {"metadata": {"resourceVersion": "9", "generation": 4, "annotations": own}}
     to = {
         "template": {"spec": {}},
         "annotations": {"deployment.kubernetes.io/revision": "1", "then": "y"},
     }
     ((patch, media_type),) = call("screens/revisions.js", "patchTo", [[kind, now, to]])
     assert media_type == "application/json-patch+json"
-    assert patch[0] == {"op": "test", "path": "/metadata/resourceVersion", "value": "9"}
-    assert patch[1]["value"] == {"spec": {}}
-    assert patch[2]["value"] == {"deployment.kubernetes.io/revision": "3", "then": "y"}
+    assert patch == [
+        # Not the resourceVersion: a status that the controller writes meanwhile is no obstacle.
+        {"op": "test", "path": "/metadata/generation", "value": 4},
+        {"op": "test", "path": "/metadata/annotations", "value": own},
+        {"op": "replace", "path": "/spec/template", "value": {"spec": {}}},
+        {
+            "op": "add",
+            "path": "/metadata/annotations",
+            "value": {"deployment.kubernetes.io/revision": "3", "then": "y"},
+        },
+    ]
     ((data, media_type),) = call(
         "screens/revisions.js",
         "patchTo",

@@ -113,8 +113,10 @@ export function patchTo(kind, object, { template, annotations, data }) {
   const back = Object.fromEntries(Object.entries(annotations).filter(([name]) => !KEPT.includes(name)));
   return [
     [
-      // If somebody was faster, the patch is refused.
-      { op: "test", path: "/metadata/resourceVersion", value: object.metadata.resourceVersion },
+      // What is replaced must still be what was read: somebody else's change is not undone with it. The
+      // resourceVersion is not tested, since each status that the controller writes changes it.
+      { op: "test", path: "/metadata/generation", value: object.metadata.generation },
+      ...(object.metadata.annotations ? [{ op: "test", path: "/metadata/annotations", value: own }] : []),
       { op: "replace", path: "/spec/template", value: template },
       { op: "add", path: "/metadata/annotations", value: { ...back, ...kept } },
     ],
