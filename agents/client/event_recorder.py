@@ -17,11 +17,11 @@ from uuid import UUID
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import EVENTS
 from kvstack.agents.client.event_correlation import Correlated, EventCorrelator
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
@@ -105,7 +105,7 @@ class EventRecorder:
         now_s = self._clock.now_s()
         # Names must differ even if the clock does not advance.
         self._last_ns = max(int(now_s * 1e9), self._last_ns + 1)
-        now = time_text(now_s)
+        now = format_time(now_s)
         namespace = reference.get("namespace") or "default"
         meta: Object = {"name": self._name(reference["name"]), "namespace": namespace}
         if annotations:

@@ -20,10 +20,10 @@ from typing import Final, NamedTuple
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import LEASES
-from kvstack.agents.client.timing import micro_time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import micro_time_text
 from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 

@@ -23,11 +23,11 @@ import orjson
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NEW_EVENTS
 from kvstack.agents.client.event_recorder import reference_to
-from kvstack.agents.client.timing import micro_time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.json_text import exact
+from kvstack.apimachinery.objects.times import micro_time_text
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger

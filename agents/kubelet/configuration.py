@@ -10,7 +10,12 @@ it); one that nobody knows is an error.
 from collections.abc import Mapping
 from typing import Final
 
-from kvstack.agents.kubelet.eviction.evictions import CONDITIONS, LOCAL_STORAGE, amount_of
+from kvstack.agents.kubelet.eviction.evictions import (
+    CONDITIONS,
+    HARD_THRESHOLDS,
+    LOCAL_STORAGE,
+    amount_of,
+)
 from kvstack.agents.kubelet.pods.restarts import MAX_S
 from kvstack.agents.kubelet.runtime.pod_groups import CGROUP_DRIVERS, CGROUPFS
 from kvstack.apimachinery.objects.durations import DurationError, parse
@@ -51,13 +56,7 @@ DEFAULTS: Final[Object] = {
     "resolvConf": "/etc/resolv.conf",
     "cgroupRoot": "",
     "cgroupDriver": CGROUPFS,
-    "evictionHard": {
-        "memory.available": "100Mi",
-        "nodefs.available": "10%",
-        "nodefs.inodesFree": "5%",
-        "imagefs.available": "15%",
-        "imagefs.inodesFree": "5%",
-    },
+    "evictionHard": {**HARD_THRESHOLDS, "imagefs.available": "15%", "imagefs.inodesFree": "5%"},
     "evictionSoft": {},
     "evictionSoftGracePeriod": {},
     "evictionMinimumReclaim": {},

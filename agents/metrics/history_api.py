@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kvstack.agents.client.object_store import ObjectStore
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.metrics.answers import WholeAnswer, accepted, answer, refusal
 from kvstack.agents.metrics.documents import USAGE_SCHEMA, MetricsGroup, ServedResource
 from kvstack.agents.metrics.history import History
@@ -23,6 +22,7 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 
 GROUP: Final = "metrics.kvstack.io"
 _POINTS: Final = {
@@ -85,7 +85,7 @@ class HistoryApi:
             "metadata": shown,
             "points": [
                 {
-                    "timestamp": time_text(each.time_s),
+                    "timestamp": format_time(each.time_s),
                     "usage": usage_text(round(each.cpu_cores * 1e9), round(each.memory_bytes)),
                 }
                 for each in self._history.of(key)

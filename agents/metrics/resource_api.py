@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
 from kvstack.agents.client.object_store import ObjectStore
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.metrics.answers import (
     OBJECTS_MANY,
     AcceptedType,
@@ -33,6 +32,7 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import SelectorError
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.component.clock import Clock
 
 Query: TypeAlias = Mapping[str, Sequence[str]]
@@ -163,12 +163,12 @@ class ResourceApi:
         metadata: Object = {"name": meta["name"]}
         if meta.get("namespace"):
             metadata["namespace"] = meta["namespace"]
-        metadata["creationTimestamp"] = time_text(self._clock.now_s())
+        metadata["creationTimestamp"] = format_time(self._clock.now_s())
         if meta.get("labels"):
             metadata["labels"] = meta["labels"]
         return {
             "metadata": metadata,
-            "timestamp": time_text(rate.time_ms / 1000),
+            "timestamp": format_time(rate.time_ms / 1000),
             "window": durations.text(rate.window_ms * _NS_PER_MS),
         }
 

@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from kvstack.agents.kubelet.eviction.evictions import DEFAULT, LOCAL_STORAGE, amount_of
+from kvstack.agents.kubelet.eviction.evictions import HARD_THRESHOLDS, LOCAL_STORAGE, amount_of
 from kvstack.agents.kubelet.eviction.pressures import EvictionOptions
 
 STORE_RESERVE_BYTES: Final = 256 << 20
@@ -45,7 +45,7 @@ def local_storage(limit: str, root: Path, store: Path) -> LocalStorage:
     kept_bytes = amount_of(_FREE_SHARE, disk_bytes)
     if root.stat().st_dev == store.stat().st_dev:
         kept_bytes += STORE_RESERVE_BYTES
-    hard = {**DEFAULT, "nodefs.available": str(kept_bytes)}
+    hard = {**HARD_THRESHOLDS, "nodefs.available": str(kept_bytes)}
     if not limit:
         return LocalStorage(EvictionOptions(hard), {})
     limit_bytes = amount_of(limit, disk_bytes)

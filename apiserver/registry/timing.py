@@ -1,14 +1,15 @@
-"""The time of a server as objects have it."""
+"""The time of a server as objects have it: RFC 3339, UTC."""
 
-from functools import lru_cache
-
-from kvstack.apimachinery.objects.times import format_time
+from kvstack.apimachinery.objects.times import Moment, format_micro_time, format_time
 from kvstack.component.clock import Clock
 
 
 def now_text(clock: Clock) -> str:
-    """Return the time as objects have it: RFC 3339 in seconds, UTC."""
-    return _text(clock.unix_ms() // 1000)
+    """Return the time in whole seconds."""
+    return format_time(clock.unix_ms() // 1000)
 
 
-_text = lru_cache(maxsize=16)(format_time)
+def now_micro_text(clock: Clock) -> str:
+    """Return the time with six digits of fraction, as Leases and Events have it."""
+    seconds, ms = divmod(clock.unix_ms(), 1000)
+    return format_micro_time(Moment(seconds, ms * 1_000_000))

@@ -6,6 +6,7 @@ They stand in kvstack/apimachinery/objects/core. What is recognized:
     is_true(…, "Ready"), type == "Ready"             pod_status and node_status: READY, is_ready
     {"Succeeded", "Failed"}                          pod_status.ENDED_PHASES, is_ended
     restartPolicy == "Always" of a container         pod_resources.is_sidecar
+    "NoSchedule", "PreferNoSchedule", "NoExecute"    tolerations.NO_SCHEDULE and so on
 """
 
 import ast
@@ -19,6 +20,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 HOME: Final = "kvstack/apimachinery/objects/core"
 _FOLDERS: Final = ("agents", "apiserver", "kvstack/apimachinery", "kvstack/cel", "kvstack/clusters")
 _ENDED: Final = frozenset(("Succeeded", "Failed"))
+_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _EXCEPTIONS: Final = {
     # One pass over many pods; a property test holds it equal to is_available.
     "agents/controllers/workloads/pod_rules.py:count_ready": "condition",
@@ -76,6 +78,8 @@ def test_there_is_one_clock() -> None:
         ('phase != "Failed" and phase != "Succeeded"', "ended"),
         ('[c for c in init if c.get("restartPolicy") == "Always"]', "sidecar"),
         ('container["restartPolicy"] != "Always"', "sidecar"),
+        ('EFFECT = "NoExecute"', "effect of taints"),
+        ('{"key": key, "effect": "NoSchedule"}', "effect of taints"),
     ],
 )
 def test_fact_by_hand_is_found(text: str, fact: str) -> None:
@@ -115,6 +119,8 @@ def facts_by_hand(tree: ast.AST, function: str = "") -> Iterator[tuple[str, str]
 
 
 def _fact(node: ast.AST) -> str:
+    if isinstance(node, ast.Constant):
+        return "effect of taints" if node.value in _EFFECTS else ""
     if any(map(_looks_for_type, _loops(node))):
         return "condition"
     if isinstance(node, ast.Call) and _called(node) in ("find", "is_true", "condition_of"):

@@ -13,7 +13,6 @@ from typing import Final
 from typing_extensions import override
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, PODS, SECRETS, SERVICE_ACCOUNTS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.sweeps import Sweep
 from kvstack.agents.reconcile.plan import (
@@ -28,7 +27,7 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core.pod_references import secret_names
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.objects.times import format_time, parse_time
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from kvstack.apimachinery.well_known import (
     SERVICE_ACCOUNT_NAME_ANNOTATION,
@@ -132,4 +131,4 @@ def _day(text: str | None) -> date | None:
 
 
 def _day_text(at_s: float) -> str:
-    return time_text(at_s)[: len("2006-01-02")]
+    return format_time(at_s)[: len("2006-01-02")]

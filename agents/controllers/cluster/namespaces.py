@@ -15,7 +15,6 @@ from kvstack.agents.client.built_in import NAMESPACES, PODS
 from kvstack.agents.client.discovery import Discovery
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
@@ -42,6 +41,7 @@ from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 
 _FINALIZER: Final = "kubernetes"
 _BEGUN_S: Final = 5.0
@@ -325,7 +325,7 @@ def _with_conditions(
         new = {
             "type": type_,
             "status": status,
-            "lastTransitionTime": time_text(now_s),
+            "lastTransitionTime": format_time(now_s),
             "reason": reason,
             "message": message,
         }

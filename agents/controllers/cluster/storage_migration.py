@@ -15,7 +15,6 @@ from kvstack.agents.client.built_in import CUSTOM_RESOURCE_DEFINITIONS, STORAGE_
 from kvstack.agents.client.discovery import Discovery
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.reconcile.plan import (
     BaseController,
@@ -34,7 +33,7 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.objects.times import format_time, parse_time
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, MERGE_PATCH
 
 _NAME: Final = "storage-version-migrator-controller"
@@ -213,7 +212,7 @@ def _write(
             "status": value,
             "reason": reason,
             "message": message,
-            "lastTransitionTime": time_text(now_s),
+            "lastTransitionTime": format_time(now_s),
         }
         updated = conditions.set_condition(updated, new)
     if updated != (status.get("conditions") or []):
@@ -251,7 +250,7 @@ def _tell_definition(
     condition = {
         "type": "StorageMigrating",
         "status": value,
-        "lastTransitionTime": time_text(now_s),
+        "lastTransitionTime": format_time(now_s),
         "reason": reason,
         "message": message,
         "observedGeneration": meta.get("generation", 0),

@@ -10,7 +10,6 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import IP_ADDRESSES, SERVICE_CIDRS
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.agents.reconcile.plan import (
@@ -30,6 +29,7 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import APPLY_PATCH, STRATEGIC_MERGE_PATCH
 from kvstack.apimachinery.well_known import IP_ADDRESS_MANAGED_BY_LABEL
 
@@ -112,7 +112,7 @@ def _set_ready(
         "status": status,
         "reason": reason,
         "message": message,
-        "lastTransitionTime": time_text(now_s),
+        "lastTransitionTime": format_time(now_s),
     }
     name = address["metadata"]["name"]
     applied = {

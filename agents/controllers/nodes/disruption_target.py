@@ -3,10 +3,10 @@
 from typing import Final
 
 from kvstack.agents.client.built_in import PODS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.reconcile.plan import Patch
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 _TYPE: Final = "DisruptionTarget"
@@ -21,7 +21,7 @@ def new_condition(pod: Object, reason: str, message: str, now_s: float) -> Objec
         desired["observedGeneration"] = generation
     if condition is not None and desired.items() <= condition.items():
         return None
-    now = time_text(now_s)
+    now = format_time(now_s)
     desired["lastTransitionTime"] = conditions.transition_time(condition, "True", now)
     return desired
 

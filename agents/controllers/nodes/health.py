@@ -7,12 +7,12 @@ the last change.
 import math
 from typing import Final, NamedTuple
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.node_status import READY, ready_condition
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 
 _WATCHED: Final = (READY, "MemoryPressure", "DiskPressure", "PIDPressure")
 
@@ -101,7 +101,7 @@ def with_unknown(node: Object, now_s: float) -> Object:
         new = {
             "type": type_,
             "status": "Unknown",
-            "lastTransitionTime": time_text(now_s),
+            "lastTransitionTime": format_time(now_s),
         }
         if condition is None:
             new["lastHeartbeatTime"] = node["metadata"]["creationTimestamp"]

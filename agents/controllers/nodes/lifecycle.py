@@ -18,12 +18,9 @@ from typing_extensions import override
 from kvstack.agents.client.built_in import LEASES, NODES, PODS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.controllers.nodes.health import Health, with_unknown
 from kvstack.agents.controllers.nodes.taints import (
-    NO_EXECUTE,
-    NO_SCHEDULE,
     Taint,
     change_taints,
     has_taint,
@@ -50,8 +47,10 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.core import conditions, pod_status
 from kvstack.apimachinery.objects.core.node_status import READY, ready_condition
+from kvstack.apimachinery.objects.core.tolerations import NO_EXECUTE, NO_SCHEDULE
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.apimachinery.well_known import (
     ARCH_LABEL,
@@ -326,7 +325,7 @@ def _mark_unready(pods: Sequence[Object], now_s: float) -> Generator[Step, list[
         known = pod_status.condition_of(pod, pod_status.READY)
         if known is None or known["status"] == "False":
             continue
-        new = {**known, "status": "False", "lastTransitionTime": time_text(now_s)}
+        new = {**known, "status": "False", "lastTransitionTime": format_time(now_s)}
         updated = conditions.replaced(status["conditions"], new)
         changed.append({**pod, "status": {**status, "conditions": updated}})
     outcomes = yield [Update(PODS, pod, "status") for pod in changed]

@@ -13,7 +13,7 @@ from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.object_store import key_of, split_key
 from kvstack.agents.controllers.nodes.disruption_target import new_condition, status_patch
 from kvstack.agents.controllers.nodes.lifecycle import PODS_OF_NODE, nodes_of_pod
-from kvstack.agents.controllers.nodes.taints import NO_EXECUTE, taints_of
+from kvstack.agents.controllers.nodes.taints import taints_of
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.reconcile.plan import (
     Again,
@@ -31,7 +31,7 @@ from kvstack.agents.reconcile.plan import (
     Watch,
     do,
 )
-from kvstack.apimachinery.objects.core.tolerations import taint_of, tolerates
+from kvstack.apimachinery.objects.core.tolerations import NO_EXECUTE, taint_of, tolerates
 from kvstack.apimachinery.objects.json_object import Object
 
 _REASON: Final = "TaintManagerEviction"

@@ -8,17 +8,14 @@ from collections.abc import Generator, Iterable, Sequence
 from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import NODES
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.reconcile.plan import Get, Outcome, Patch, Step, do
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 
 Taint: TypeAlias = tuple[str, str]
 """Key and effect, which identify a taint."""
-
-NO_EXECUTE: Final = "NoExecute"
-NO_SCHEDULE: Final = "NoSchedule"
 
 _TRIES: Final = 5
 
@@ -49,7 +46,7 @@ def change_taints(
         remaining = [each for each in known if name_of(each) not in gone]
         names = {name_of(each) for each in remaining}
         new = [
-            {"key": key, "effect": effect, "timeAdded": time_text(now_s)}
+            {"key": key, "effect": effect, "timeAdded": format_time(now_s)}
             for key, effect in added
             if (key, effect) not in names
         ]

@@ -12,7 +12,6 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import PERSISTENT_VOLUME_CLAIMS, PERSISTENT_VOLUMES, PODS
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.storage.finalizers import finalizers_of, hold, let_go
 from kvstack.agents.controllers.storage.pod_claims import (
@@ -37,6 +36,7 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.well_known import CLAIM_FINALIZER, VOLUME_FINALIZER
 
 _Uses: TypeAlias = Callable[[Object, Object], bool]
@@ -92,7 +92,7 @@ class ClaimProtection(BaseController):
         new = {
             "type": _UNUSED,
             "status": status,
-            "lastTransitionTime": time_text(now_s),
+            "lastTransitionTime": format_time(now_s),
             "reason": reason,
             "message": message,
         }

@@ -19,7 +19,6 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.controllers.ownership import controller_of, is_deleting, own_key
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
@@ -46,6 +45,7 @@ from kvstack.apimachinery.objects.int_or_string import IntOrStringError, scaled
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.objects.times import format_time
 
 _POD: Final = "pod:"
 _TIMEOUT_S: Final = 120.0
@@ -324,7 +324,7 @@ def _with_allowed(
         "type": _ALLOWED,
         "status": "True" if status["disruptionsAllowed"] > 0 else "False",
         "observedGeneration": status.get("observedGeneration", 0),
-        "lastTransitionTime": time_text(now_s),
+        "lastTransitionTime": format_time(now_s),
         "reason": reason,
         "message": message,
     }
@@ -352,7 +352,7 @@ def _look_at_pod(pod: Object | None, view: View, now_s: float) -> Plan:
     if wait_s > 0:
         return Again(wait_s)
     status = pod["status"]
-    now = time_text(now_s)
+    now = format_time(now_s)
     new = {"type": _TARGET, "status": "False", "lastProbeTime": None, "lastTransitionTime": now}
     if meta.get("generation"):
         new["observedGeneration"] = meta["generation"]

@@ -14,7 +14,6 @@ from typing import Final
 from kvstack.agents.client.built_in import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
 from kvstack.agents.client.object_store import split_key
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import (
     CONTROLLER_INDEX,
     Claim,
@@ -60,6 +59,7 @@ from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector, SelectorError
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 
 _BURST: Final = 500
 _FAILURE: Final = "ReplicaFailure"
@@ -249,7 +249,7 @@ class ReplicaController(BaseController):
             new = {
                 "type": _FAILURE,
                 "status": "True",
-                "lastTransitionTime": time_text(now_s),
+                "lastTransitionTime": format_time(now_s),
                 "reason": failure[0],
                 "message": str(failure[1]),
             }

@@ -7,10 +7,10 @@ kubelet          ─► NodeResizeInProgress ─► the driver ─► capacity; 
 
 from typing import Final
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.csi.volume import Volume
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
+from kvstack.apimachinery.objects.times import format_time
 
 INFEASIBLE_CODES: Final = frozenset(("InvalidArgument", "OutOfRange", "NotFound"))
 IN_USE_CODE: Final = "FailedPrecondition"
@@ -91,7 +91,7 @@ def failed(problem: str, now_s: float, *, is_infeasible: bool) -> Object:
     condition = {
         "type": _ERROR,
         "status": "True",
-        "lastTransitionTime": time_text(now_s),
+        "lastTransitionTime": format_time(now_s),
         "message": f"failed to expand pvc with {problem}",
     }
     status: Object = {"conditions": [condition]}

@@ -13,11 +13,12 @@ from kvstack.apimachinery.objects.json_object import Object
 
 LOCAL_STORAGE: Final = "localStorage.available"
 """What is left of the limit of all pods' disk usage (`EvictionOptions`); the kubelet has none."""
-DEFAULT: Final = {
+HARD_THRESHOLDS: Final = {
     "memory.available": "100Mi",
     "nodefs.available": "10%",
     "nodefs.inodesFree": "5%",
 }
+"""What a node keeps available unless something else is configured."""
 CONDITIONS: Final = {
     "memory.available": "MemoryPressure",
     "nodefs.available": "DiskPressure",

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.kubelet.eviction.evictions import (
     CONDITIONS,
-    DEFAULT,
+    HARD_THRESHOLDS,
     Measure,
     Shortage,
     amount_of,
@@ -29,7 +29,7 @@ _FIRST: Final = "memory.available"
 class EvictionOptions:
     """Thresholds of evictions by signal, and their delays."""
 
-    hard: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT))
+    hard: Mapping[str, str] = field(default_factory=lambda: dict(HARD_THRESHOLDS))
     soft: Mapping[str, str] = field(default_factory=dict)
     soft_grace_s: Mapping[str, float] = field(default_factory=dict)
     """How long a soft threshold must be met before it counts."""

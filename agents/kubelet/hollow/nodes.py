@@ -8,9 +8,9 @@ from ipaddress import IPv4Address
 from typing import Final
 
 from kvstack.agents.client.built_in import NODES
-from kvstack.agents.client.timing import time_text
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_subdomain
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.well_known import ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL, ZONE_LABEL
 
 LABEL: Final = "hollow"
@@ -118,7 +118,7 @@ def status(node_ip: str, now_s: float) -> Object:
 
 def conditions(now_s: float) -> list[Object]:
     """Return the conditions of a ready node."""
-    now = time_text(now_s)
+    now = format_time(now_s)
     return [
         {
             "type": type_,

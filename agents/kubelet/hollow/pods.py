@@ -16,14 +16,13 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.hollow.hollow_runtime import MISSING, NAME
 from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import READY, is_ended
 from kvstack.apimachinery.objects.json_object import Object
-from kvstack.apimachinery.objects.times import parse_time
+from kvstack.apimachinery.objects.times import format_time, parse_time
 
 RUNS_S: Final = 0.5
 """How long a pod runs that ends."""
@@ -158,7 +157,7 @@ def starting_status(
     started: what `containers_to_start` gave, by name. may_be_ready: else it becomes so later.
     """
     spec = pod["spec"]
-    now = time_text(now_s)
+    now = format_time(now_s)
     status: Object = {"startTime": now, "hostIP": host_ip, "hostIPs": [{"ip": host_ip}]}
     if _lacks_image(pod):
         containers = [_not_pulled(each) for each in spec["containers"]]
@@ -189,7 +188,7 @@ def starting_status(
 
 def ready_status(pod: Object, now_s: float, *, is_ready: bool) -> Object:
     """Return what changes with readiness."""
-    now = time_text(now_s)
+    now = format_time(now_s)
     containers = [
         {**each, "ready": is_ready} for each in pod["status"].get("containerStatuses") or ()
     ]
@@ -202,7 +201,7 @@ def ready_status(pod: Object, now_s: float, *, is_ready: bool) -> Object:
 def ended_status(pod: Object, now_s: float) -> Object:
     """Return the status of a pod that has ended."""
     code = exit_code(pod)
-    now = time_text(now_s)
+    now = format_time(now_s)
     status = pod["status"]
     is_good = code == 0
     reason = "PodCompleted" if is_good else "PodFailed"
@@ -240,7 +239,7 @@ def _container(found: Container, **more: object) -> Object:
 
 
 def _running(found: Container, *, is_ready: bool) -> Object:
-    state = {"running": {"startedAt": time_text(found.started_s)}}
+    state = {"running": {"startedAt": format_time(found.started_s)}}
     return _container(found, ready=is_ready, started=True, state=state, lastState={})
 
 
@@ -265,7 +264,7 @@ def _crashed(pod: Object, container: Container) -> Object:
 
 
 def _ended(found: Container) -> Object:
-    started, finished = time_text(found.started_s), time_text(found.finished_s)
+    started, finished = format_time(found.started_s), format_time(found.finished_s)
     return _end(found.exit_code, started, finished, f"{NAME}://{found.id}")
 
 

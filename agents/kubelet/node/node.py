@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NODES
-from kvstack.agents.client.timing import time_text
-from kvstack.agents.kubelet.eviction.evictions import DEFAULT, amount_of, shown
+from kvstack.agents.kubelet.eviction.evictions import HARD_THRESHOLDS, amount_of, shown
 from kvstack.agents.kubelet.runtime.runtime import Abilities
 from kvstack.apimachinery.objects.core.conditions import transition_time
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse as parse_quantity
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.well_known import (
     ARCH_LABEL,
     ATTACHED_BY_CONTROLLER_ANNOTATION,
@@ -87,7 +87,7 @@ class Self:
     """Its name and version: `name://version`."""
     reserved: Mapping[str, str] = field(default_factory=dict)
     """The resources that are reserved for the system."""
-    evictions: Mapping[str, str] = field(default_factory=lambda: DEFAULT)
+    evictions: Mapping[str, str] = field(default_factory=lambda: HARD_THRESHOLDS)
     """Hard thresholds."""
 
 
@@ -239,7 +239,7 @@ def allocatable(
     machine: Machine,
     pods_max: int,
     reserved: Mapping[str, str] | None = None,
-    evictions: Mapping[str, str] = DEFAULT,
+    evictions: Mapping[str, str] = HARD_THRESHOLDS,
 ) -> dict[str, str]:
     """Return what pods may use.
 
@@ -270,7 +270,7 @@ def conditions(
     old: Sequence[Object], pressures: Collection[str], problem: str, now_s: float
 ) -> list[Object]:
     """Return the conditions of a node; pressures: types that hold; problem: why it is not ready."""
-    now = time_text(now_s)
+    now = format_time(now_s)
     before = {each["type"]: each for each in old}
     rows = []
     for type_, good, bad in _PRESSURES:

@@ -23,6 +23,12 @@ from kvstack.agents.kubelet.runtime.runtime import ID
 from kvstack.apimachinery.objects.core.pod_resources import COMPUTE
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.core.quality_of_service import CLASSES
+from kvstack.apimachinery.objects.core.tolerations import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    Taint,
+    is_tolerated,
+)
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import selects, untolerated
 from kvstack.apimachinery.well_known import MEMORY_PRESSURE_TAINT, OS_LABEL
@@ -33,8 +39,8 @@ _IDS: Final = ("runAsUser", "runAsGroup", "fsGroup")
 REASON: Final = "PodFeatureUnsupported"
 NODE_AFFINITY: Final = "NodeAffinity"
 OUT_OF: Final = "OutOf"
-_NO_EXECUTE: Final = "NoExecute"
 _ANY: Final = "0.0.0.0"
+_MEMORY_PRESSURE: Final = Taint(MEMORY_PRESSURE_TAINT, "", NO_SCHEDULE)
 _SAFE_SYSCTLS: Final = frozenset(
     (
         "kernel.shm_rmid_forced",
@@ -190,12 +196,8 @@ def _pressed(pod: Object, node: Object) -> Refusal | None:
     if not pressures or is_critical(pod):
         return None
     if pressures == ["MemoryPressure"]:
-        tolerated = any(
-            each.get("key") in (MEMORY_PRESSURE_TAINT, None)
-            and each.get("effect") in ("NoSchedule", None)
-            for each in pod["spec"].get("tolerations") or ()
-        )
-        if qos_of(pod) != "BestEffort" or tolerated:
+        tolerations = pod["spec"].get("tolerations") or ()
+        if qos_of(pod) != "BestEffort" or is_tolerated(_MEMORY_PRESSURE, tolerations):
             return None
     return ("Evicted", f"The node had condition: [{' '.join(pressures)}]. ")
 
@@ -280,7 +282,7 @@ def _forbidden_sysctl(pod: Object, allowed: Sequence[str]) -> Refusal | None:
 
 
 def _is_kept_away(pod: Object, node: Object) -> Refusal | None:
-    if is_static(pod) or _NO_EXECUTE not in untolerated(pod["spec"], node):
+    if is_static(pod) or NO_EXECUTE not in untolerated(pod["spec"], node):
         return None
     text = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate"
     return ("TaintToleration", text)

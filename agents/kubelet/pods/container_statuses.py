@@ -9,7 +9,6 @@ The restart count of a container that is gone is taken from the pod's last statu
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.pods.probes import is_ready, is_started
 from kvstack.agents.kubelet.pods.restarts import (
     crash_loop_message,
@@ -20,6 +19,7 @@ from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ended
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 
 _MESSAGES_BYTES_MAX: Final = 12 << 10
 """The limit of all termination messages of a pod together."""
@@ -216,14 +216,14 @@ def _waiting(reason: str, message: str) -> Object:
 
 
 def _state(container: Container, runtime: str) -> Object:
-    started = time_text(container.started_s)
+    started = format_time(container.started_s)
     if container.is_running:
         return {"running": {"startedAt": started}}
     ended: Object = {
         "exitCode": container.exit_code,
         "reason": container.reason,
         "startedAt": started,
-        "finishedAt": time_text(container.finished_s),
+        "finishedAt": format_time(container.finished_s),
         "containerID": f"{runtime}://{container.id}",
     }
     if container.message:

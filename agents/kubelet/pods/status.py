@@ -6,7 +6,6 @@ A status is made anew each time from the pod and its containers (`container_stat
 
 from collections.abc import Mapping, Sequence
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.pods.conditions import conditions_of
 from kvstack.agents.kubelet.pods.container_statuses import (
     Seen,
@@ -22,6 +21,7 @@ from kvstack.agents.kubelet.runtime.runtime import Container
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import ENDED_PHASES
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 
 
 def status_of(
@@ -44,7 +44,7 @@ def status_of(
     regular = regular_statuses(seen, is_over=is_over)
     shorten_messages([*inits, *regular])
     phase = _phase(pod, newest(containers), memory, is_over=is_over)
-    now = time_text(now_s)
+    now = format_time(now_s)
     status: Object = {
         "phase": phase,
         "observedGeneration": pod["metadata"].get("generation", 1),
@@ -84,7 +84,7 @@ def refused_status(pod: Object, reason: str, message: str, now_s: float) -> Obje
         "reason": reason,
         "message": f"Pod was rejected: {message}",
         "qosClass": qos_of(pod),
-        "startTime": old.get("startTime") or time_text(now_s),
+        "startTime": old.get("startTime") or format_time(now_s),
     }
 
 

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.kubelet.eviction.measures import memory_of
 from kvstack.agents.kubelet.pods.sandboxes import containers_of, quantity
 from kvstack.agents.kubelet.runtime.process.layer_sizes import Size, size_of
@@ -23,6 +22,7 @@ from kvstack.agents.kubelet.server import interfaces
 from kvstack.agents.kubelet.server.interfaces import Traffic
 from kvstack.agents.kubelet.volumes.volume_stats import VolumeStats
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.component.clock import Clock
 
 if TYPE_CHECKING:
@@ -165,8 +165,8 @@ def _file_system(
 
 def summary(sample: Sample, *, only_cpu_and_memory: bool = False) -> Object:
     """Return /stats/summary; it reads the disk."""
-    now, machine = time_text(sample.now_s), sample.machine
-    root, started = sample.kubelet.options.root, time_text(sample.kubelet.started_s)
+    now, machine = format_time(sample.now_s), sample.machine
+    root, started = sample.kubelet.options.root, format_time(sample.kubelet.started_s)
     node: Object = {
         "nodeName": sample.kubelet.options.name,
         "systemContainers": [_kubelet(sample, now), _all_pods(sample, now)],
@@ -218,7 +218,7 @@ def _pod(sample: Sample, pod: Object, now: str, only_cpu_and_memory: bool) -> Ob
     for each in used:
         container_stats: Object = {
             "name": each.container.name,
-            "startTime": time_text(each.container.started_s),
+            "startTime": format_time(each.container.started_s),
             "cpu": _cpu(sample, now, each.cpu_ns, [each.container.id]),
             "memory": _memory(now, [each], limits.get(each.container.name, 0)),
             **_swap(now, [each]),
@@ -332,7 +332,7 @@ def _kubelet(sample: Sample, now: str) -> Object:
     own = sample.machine.own
     return {
         "name": "kubelet",
-        "startTime": time_text(sample.kubelet.started_s),
+        "startTime": format_time(sample.kubelet.started_s),
         "cpu": _cpu(sample, now, own.cpu_ns, [_OWN]),
         "memory": {
             "time": now,
@@ -350,7 +350,7 @@ def _all_pods(sample: Sample, now: str) -> Object:
     used = list(sample.usage)
     return {
         "name": "pods",
-        "startTime": time_text(sample.kubelet.started_s),
+        "startTime": format_time(sample.kubelet.started_s),
         "cpu": _cpu(
             sample, now, sum(each.cpu_ns for each in used), [each.container.id for each in used]
         ),

@@ -19,6 +19,7 @@ import yaml
 
 from kvstack.agents.kubelet.pods.environment import references
 from kvstack.agents.kubelet.pods.sandboxes import containers_of
+from kvstack.apimachinery.objects.core.tolerations import NO_EXECUTE
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import (
     CONFIG_HASH_ANNOTATION,
@@ -170,7 +171,7 @@ def completed(pod: Object, node: str, kind: str, source: str) -> Object:
     }
     spec = dict(pod["spec"])
     if kind == "file":
-        all_of_them = {"operator": "Exists", "effect": "NoExecute"}
+        all_of_them = {"operator": "Exists", "effect": NO_EXECUTE}
         spec["tolerations"] = [*(spec.get("tolerations") or ()), all_of_them]
     spec = {"restartPolicy": "Always", "enableServiceLinks": True, **spec, "nodeName": node}
     spec.setdefault("terminationGracePeriodSeconds", 30)

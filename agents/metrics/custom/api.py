@@ -14,7 +14,6 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.client import built_in
 from kvstack.agents.client.object_store import ObjectStore
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.metrics.answers import OBJECTS_MANY, WholeAnswer, accepted, answer, refusal
 from kvstack.agents.metrics.custom.page_reader import PageReader
 from kvstack.agents.metrics.custom.queries import quantity_of, selector_of
@@ -26,6 +25,7 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import Selector
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 
 Query: TypeAlias = Mapping[str, Sequence[str]]
 
@@ -158,7 +158,7 @@ def _item(version: str, resource: str, of: Object, metric: str, value: Value) ->
             "name": meta["name"],
             "apiVersion": f"{kind.group}/{kind.version}",
         },
-        "timestamp": time_text(value.time_s),
+        "timestamp": format_time(value.time_s),
         "value": quantity_of(value.value),
     }
     window = {} if not value.window_s else {"window": max(round(value.window_s), 1)}

@@ -10,7 +10,6 @@ Whether the client may read it was decided before.
 from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.metrics.answers import WholeAnswer, accepted, answer, refusal
 from kvstack.agents.metrics.custom.page_reader import PageReader
 from kvstack.agents.metrics.custom.queries import quantity_of, selector_of
@@ -20,6 +19,7 @@ from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 
 Query: TypeAlias = Mapping[str, Sequence[str]]
 
@@ -97,7 +97,7 @@ def _item(metric: str, labels: Labels, value: Value) -> Object:
     item: Object = {
         "metricName": metric,
         "metricLabels": labels,
-        "timestamp": time_text(value.time_s),
+        "timestamp": format_time(value.time_s),
         "value": quantity_of(value.value),
     }
     if value.window_s:

@@ -14,13 +14,14 @@ from typing_extensions import override
 from kvstack.agents.scheduler.snapshot import node_selectors
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.devices import DeviceId
+from kvstack.apimachinery.objects.core.tolerations import NO_EXECUTE, NO_SCHEDULE
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import Quantity, parse
 
 Counters: TypeAlias = dict[tuple[str, str], Quantity]
 """(set, counter) → how much."""
 
-TAINTING: Final = frozenset(("NoSchedule", "NoExecute"))
+TAINTING: Final = frozenset((NO_SCHEDULE, NO_EXECUTE))
 
 
 class PoolId(NamedTuple):

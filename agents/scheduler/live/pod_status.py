@@ -4,12 +4,12 @@ from typing import Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import PODS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
@@ -36,7 +36,7 @@ class PodStatus:
             if (generation := pod.obj["metadata"].get("generation")) is not None:
                 condition["observedGeneration"] = generation
             if before is None or before.get("status") != "False":
-                condition["lastTransitionTime"] = time_text(self._clock.now_s())
+                condition["lastTransitionTime"] = format_time(self._clock.now_s())
             change["conditions"] = [condition]
         if nominated is not None and nominated != (status.get("nominatedNodeName") or ""):
             change["nominatedNodeName"] = nominated or None

@@ -12,10 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.scheduler.cycle import Reason
 from kvstack.agents.scheduler.diagnosis import Diagnosis
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.times import format_time
 
 Row: TypeAlias = dict[str, Any]
 
@@ -38,13 +38,13 @@ class Refusals:
     ) -> None:
         """Keep a decision in the place of the pod's last one; names: of nodes, by slot."""
         namespace, _, name = pod.key.rpartition("/")
-        first_s = self._kept[pod.uid]["since"] if pod.uid in self._kept else time_text(now_s)
+        first_s = self._kept[pod.uid]["since"] if pod.uid in self._kept else format_time(now_s)
         self._kept[pod.uid] = {
             "namespace": namespace,
             "name": name,
             "uid": pod.uid,
             "since": first_s,
-            "time": time_text(now_s),
+            "time": format_time(now_s),
             "message": message,
             "nodeCount": diagnosis.node_count,
             "reasons": _reasons(diagnosis, names)[:REASONS_MAX],

@@ -11,6 +11,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from kvstack.apimachinery.objects import labels
+from kvstack.apimachinery.objects.core.tolerations import (
+    NO_EXECUTE,
+    NO_SCHEDULE,
+    PREFER_NO_SCHEDULE,
+)
 from kvstack.apimachinery.objects.field_errors import (
     FieldError,
     child,
@@ -52,7 +57,7 @@ _SPREAD: Final = "io.k8s.api.core.v1.TopologySpreadConstraint"
 REQUIRED_TERMS: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED_TERMS: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 TAINT_EFFECTS: Final = enum_in_order(
-    "io.k8s.api.core.v1.Taint", "effect", "NoSchedule", "PreferNoSchedule", "NoExecute"
+    "io.k8s.api.core.v1.Taint", "effect", NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE
 )
 TOLERATION_OPERATORS: Final = enum_in_order(
     "io.k8s.api.core.v1.Toleration", "operator", "Equal", "Exists", "Lt", "Gt"
@@ -112,7 +117,7 @@ def check_toleration_list(
                 ' "match all values and all keys"'
             )
             errors.append(invalid(child(item_path, "operator"), JsonText(operator), message))
-        if toleration.get("tolerationSeconds") is not None and effect != "NoExecute":
+        if toleration.get("tolerationSeconds") is not None and effect != NO_EXECUTE:
             message = "effect must be 'NoExecute' when `tolerationSeconds` is set"
             errors.append(invalid(child(item_path, "effect"), JsonText(effect), message))
         _check_toleration_value(errors, toleration, item_path, allows_comparing)

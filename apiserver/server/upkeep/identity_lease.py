@@ -13,9 +13,9 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import parse_micro_time
 from kvstack.apimachinery.well_known import HOSTNAME_LABEL
+from kvstack.apiserver.registry.timing import now_micro_text
 from kvstack.apiserver.registry.view import View
 from kvstack.apiserver.server.loopback import Loopback
-from kvstack.apiserver.server.settings.times import micro_time
 from kvstack.component.clock import Clock
 
 LEASES: Final = GroupResource("coordination.k8s.io", "leases")
@@ -49,7 +49,7 @@ class IdentityLease:
     async def renew(self) -> None:
         """Create or renew the Lease; raises ApiError."""
         lease = self._loopback.get(LEASES, NAMESPACE, self.name)
-        now = micro_time(self._clock)
+        now = now_micro_text(self._clock)
         spec = {
             "holderIdentity": self._holder,
             "leaseDurationSeconds": LIFE_S,

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.allocators.findings import Finding
+from kvstack.apiserver.registry.timing import now_micro_text
 from kvstack.apiserver.server.loopback import Loopback
-from kvstack.apiserver.server.settings.times import micro_time
 from kvstack.component.clock import Clock
 
 EVENTS: Final = GroupResource("events.k8s.io", "events")
@@ -60,7 +60,7 @@ class WarningEvents:
         }
         return {
             "metadata": {"name": f"{metadata['name']}.{suffix}", "namespace": namespace},
-            "eventTime": micro_time(self._clock),
+            "eventTime": now_micro_text(self._clock),
             "reportingController": self._controller,
             "reportingInstance": f"{self._controller}-{self._host}",
             "action": finding.action,

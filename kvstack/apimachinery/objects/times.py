@@ -101,6 +101,12 @@ def format_micro_time(moment: Moment) -> str:
     return f"{format_time(moment.seconds)[:-1]}.{moment.nanoseconds // 1000:06d}Z"
 
 
+def micro_time_text(now_s: float) -> str:
+    """Return the time so many seconds after 1970 with six digits of fraction."""
+    seconds = int(now_s // 1)
+    return format_micro_time(Moment(seconds, int((now_s - seconds) * 1e9)))
+
+
 def human_duration(seconds: float) -> str:
     """Return a length of time in two or three figures, as the AGE column of kubectl has it."""
     whole = int(seconds)

@@ -8,9 +8,9 @@ from typing import Any
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES, PODS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.clock import Clock
 
@@ -86,7 +86,7 @@ class Player:
             await self._patch_status(pod, self._running(pod))
         elif phase == "Running":
             if mode.get("rule") != "manual" and not _is_ready(pod) and self._may_be_ready(pod):
-                await self._patch_status(pod, _readiness(pod, "True", time_text(self._now())))
+                await self._patch_status(pod, _readiness(pod, "True", format_time(self._now())))
             outcome = self._outcome(pod)
             if outcome is not None and self._ended < mode.get("limit", 1 << 30):
                 self._ended += 1
@@ -133,7 +133,7 @@ class Player:
 
     def _running(self, pod: Object) -> Object:
         self._ran += 1
-        now = time_text(self._now())
+        now = format_time(self._now())
         is_ready = self._may_be_ready(pod)
         ready = "True" if is_ready else "False"
         address = f"10.88.0.{self._ran + 1}"
@@ -180,7 +180,7 @@ class Player:
     def _ending(self, pod: Object, outcome: str) -> Object:
         is_good = outcome == "succeed"
         code = 0 if is_good else int(outcome.partition(":")[2])
-        now = time_text(self._now())
+        now = format_time(self._now())
         status = pod.get("status") or {}
         started = status.get("startTime") or now
         return {

@@ -33,8 +33,8 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import micro_time_text
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import micro_time_text
 from kvstack.apimachinery.schema.load import load
 from kvstack.component.clock import Clock
 from tests.agents.stories.normal_form import Names, compare_objects, normal_object

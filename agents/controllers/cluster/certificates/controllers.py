@@ -19,7 +19,6 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.cluster.certificates import requests
 from kvstack.agents.controllers.cluster.certificates.authority import Authority
 from kvstack.agents.controllers.options import SignerOptions
@@ -45,6 +44,7 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.core.node_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.well_known import KUBELET_CLIENT_SIGNER
 
 _SERVICE_ACCOUNT: Final = "certificate-controller"
@@ -236,7 +236,7 @@ def _failed(obj: Object, text: str, now_s: float) -> Update:
         "type": "Failed",
         "reason": "SignerValidationFailure",
         "message": text,
-        "lastUpdateTime": time_text(now_s),
+        "lastUpdateTime": format_time(now_s),
     }
     return Update(CERTIFICATE_SIGNING_REQUESTS, _with_condition(obj, condition), "status")
 

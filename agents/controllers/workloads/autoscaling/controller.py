@@ -9,7 +9,6 @@ from typing import Final, NoReturn, TypeAlias
 from kvstack.agents.client.built_in import HORIZONTAL_POD_AUTOSCALERS, PODS
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.controllers.options import AutoscalerOptions
 from kvstack.agents.controllers.served_kinds import ServedKinds, UnknownKindError
@@ -48,6 +47,7 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.labels import SelectorError
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
@@ -367,7 +367,7 @@ class _Sync:
         new: Object = {
             "type": type_,
             "status": status,
-            "lastTransitionTime": time_text(self._now_s),
+            "lastTransitionTime": format_time(self._now_s),
             "reason": reason,
             "message": message,
         }
@@ -391,7 +391,7 @@ class _Sync:
         if current:
             status["currentReplicas"] = current
         if is_rescaled:
-            status["lastScaleTime"] = time_text(self._now_s)
+            status["lastScaleTime"] = format_time(self._now_s)
         elif "lastScaleTime" in before:
             status["lastScaleTime"] = before["lastScaleTime"]
         self._status = status

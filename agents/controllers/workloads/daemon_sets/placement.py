@@ -11,6 +11,7 @@ is unschedulable, ready or full does not matter: the scheduler sees to it.
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from kvstack.apimachinery.objects.core.tolerations import NO_EXECUTE, NO_SCHEDULE
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.node_rules import NAME_FIELD, selects, untolerated
 from kvstack.apimachinery.well_known import (
@@ -27,17 +28,15 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-_NO_EXECUTE: Final = "NoExecute"
-_NO_SCHEDULE: Final = "NoSchedule"
 _ADDED: Final = (
-    (NOT_READY_TAINT, _NO_EXECUTE),
-    (UNREACHABLE_TAINT, _NO_EXECUTE),
-    (DISK_PRESSURE_TAINT, _NO_SCHEDULE),
-    (MEMORY_PRESSURE_TAINT, _NO_SCHEDULE),
-    (PID_PRESSURE_TAINT, _NO_SCHEDULE),
-    (UNSCHEDULABLE_TAINT, _NO_SCHEDULE),
+    (NOT_READY_TAINT, NO_EXECUTE),
+    (UNREACHABLE_TAINT, NO_EXECUTE),
+    (DISK_PRESSURE_TAINT, NO_SCHEDULE),
+    (MEMORY_PRESSURE_TAINT, NO_SCHEDULE),
+    (PID_PRESSURE_TAINT, NO_SCHEDULE),
+    (UNSCHEDULABLE_TAINT, NO_SCHEDULE),
 )
-_ADDED_ON_HOST_NETWORK: Final = (NETWORK_UNAVAILABLE_TAINT, _NO_SCHEDULE)
+_ADDED_ON_HOST_NETWORK: Final = (NETWORK_UNAVAILABLE_TAINT, NO_SCHEDULE)
 
 
 class Decision(NamedTuple):
@@ -63,8 +62,8 @@ class Placement:
         if not selects(self._spec, node):
             return Decision(False, False)
         effects = untolerated(self._spec, node)
-        may_stay = _NO_EXECUTE not in effects
-        return Decision(may_stay and _NO_SCHEDULE not in effects, may_stay)
+        may_stay = NO_EXECUTE not in effects
+        return Decision(may_stay and NO_SCHEDULE not in effects, may_stay)
 
 
 def with_tolerations(spec: Object) -> Object:

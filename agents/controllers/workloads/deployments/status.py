@@ -7,11 +7,11 @@ with_progress(deployment, new, sets, status, …)  and Progressing, ReplicaFailu
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.deployments.counts import bounds, total_size
 from kvstack.agents.controllers.workloads.pod_rules import seconds_of
 from kvstack.apimachinery.objects.core import conditions
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 
 AVAILABLE: Final = "Available"
 PROGRESSING: Final = "Progressing"
@@ -31,7 +31,7 @@ _NO_LIMIT: Final = 2**31 - 1
 
 def condition(type_: str, status: str, reason: str, message: str, now_s: float) -> Object:
     """Return a new condition."""
-    now = time_text(now_s)
+    now = format_time(now_s)
     return {
         "type": type_,
         "status": status,

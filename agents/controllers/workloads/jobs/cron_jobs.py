@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 
 from kvstack.agents.client.built_in import CRON_JOBS, JOBS
 from kvstack.agents.client.object_store import key_of
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import (
     CONTROLLER_INDEX,
     controller_of,
@@ -46,6 +45,7 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.cron_schedules import LOCAL, Schedule, ScheduleError, parse
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
+from kvstack.apimachinery.objects.times import format_time
 
 ZoneOf: TypeAlias = Callable[[str], tzinfo]
 """Returns the zone of a name; raises KeyError (or a kind of it) for one that there is not."""
@@ -320,7 +320,7 @@ class _Sync:
             "resourceVersion": meta["resourceVersion"],
         }
         self._status["active"] = [*self._active, reference]
-        self._status["lastScheduleTime"] = time_text(moment)
+        self._status["lastScheduleTime"] = format_time(moment)
         return True
 
     def _replace(self, active: Object) -> Generator[Step, list[Outcome], None]:

@@ -6,7 +6,6 @@ Made anew for each sync; the parts of a sync read and change it.
 from collections.abc import Sequence
 from typing import Final
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.jobs import back_off, indexes
 from kvstack.agents.controllers.workloads.jobs import pods as job_pods
 from kvstack.agents.controllers.workloads.jobs.back_off import Record as Failures
@@ -15,6 +14,7 @@ from kvstack.agents.controllers.workloads.jobs.tracking import Uncounted
 from kvstack.agents.controllers.workloads.pod_rules import is_active, is_terminating
 from kvstack.apimachinery.objects.core.pod_status import is_ready
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.objects.times import format_time
 
 COMPLETE: Final = "Complete"
 FAILED: Final = "Failed"
@@ -164,7 +164,7 @@ class JobState:
 
     def condition(self, type_: str, reason: str, message: str, status: str = "True") -> Object:
         """Return a condition of now."""
-        now = time_text(self.now_s)
+        now = format_time(self.now_s)
         return {
             "type": type_,
             "status": status,

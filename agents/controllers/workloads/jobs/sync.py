@@ -7,7 +7,6 @@ FailureTarget      ─► all pods have ended ─► Failed
 from collections.abc import Generator
 from typing import TypeAlias
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import is_deleting
 from kvstack.agents.controllers.workloads.jobs.counting import track
 from kvstack.agents.controllers.workloads.jobs.pod_changes import delete_pods, manage
@@ -19,6 +18,7 @@ from kvstack.agents.controllers.workloads.jobs.state import (
 )
 from kvstack.agents.reconcile.plan import Again, Outcome, Record, Step
 from kvstack.apimachinery.objects.core import conditions
+from kvstack.apimachinery.objects.times import format_time
 
 Work: TypeAlias = Generator[Step, list[Outcome], None]
 
@@ -26,7 +26,7 @@ Work: TypeAlias = Generator[Step, list[Outcome], None]
 def sync_job(state: JobState) -> Generator[Step, list[Outcome], Again | None]:
     """Bring the Job a step further; raises what fails."""
     if not state.status.get("startTime") and not state.is_suspended:
-        state.status["startTime"] = time_text(state.now_s)
+        state.status["startTime"] = format_time(state.now_s)
     if state.is_indexed:
         state.read_indexes()
     state.finish = reached(state)
@@ -87,5 +87,5 @@ def _mark_suspended(state: JobState) -> Work:
         state.status.pop("startTime", None)
         yield [Record(state.job, "Normal", "Suspended", "Job suspended")]
     else:
-        state.status["startTime"] = time_text(state.now_s)
+        state.status["startTime"] = format_time(state.now_s)
         yield [Record(state.job, "Normal", "Resumed", "Job resumed")]

@@ -6,6 +6,7 @@ Pods with their own tolerations of these taints keep them.
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.core.group_resources import PODS
+from kvstack.apimachinery.objects.core.tolerations import NO_EXECUTE
 from kvstack.apimachinery.well_known import NOT_READY_TAINT, UNREACHABLE_TAINT
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
@@ -33,7 +34,7 @@ class DefaultTolerationSeconds(Listed):
         keys = {
             each.get("key", "")
             for each in tolerations
-            if each.get("effect", "") in {"", "NoExecute"}
+            if each.get("effect", "") in {"", NO_EXECUTE}
         }
         if "" in keys:
             return
@@ -41,7 +42,7 @@ class DefaultTolerationSeconds(Listed):
             {
                 "key": key,
                 "operator": "Exists",
-                "effect": "NoExecute",
+                "effect": NO_EXECUTE,
                 "tolerationSeconds": seconds,
             }
             for key, seconds in self._seconds.items()

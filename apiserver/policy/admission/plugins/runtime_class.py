@@ -5,6 +5,7 @@ from typing import Final, TypeAlias
 
 from kvstack.apimachinery.objects import resources, status
 from kvstack.apimachinery.objects.core.group_resources import PODS, RUNTIME_CLASSES
+from kvstack.apimachinery.objects.core.tolerations import NO_EXECUTE
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_path_segment
 from kvstack.apimachinery.objects.text.go_text import quote
@@ -132,7 +133,7 @@ def includes(wide: Object, narrow: Object) -> bool:
     if effect not in {"", narrow.get("effect", "")}:
         return False
     seconds = wide.get("tolerationSeconds")
-    if effect == "NoExecute" and seconds is not None:
+    if effect == NO_EXECUTE and seconds is not None:
         of_narrow = narrow.get("tolerationSeconds")
         if of_narrow is None or of_narrow > seconds:
             return False

@@ -3,11 +3,12 @@
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import NODES
+from kvstack.apimachinery.objects.core.tolerations import NO_SCHEDULE
 from kvstack.apimachinery.well_known import NOT_READY_TAINT
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
 from kvstack.apiserver.policy.admission.request import CREATE, AdmissionRequest
 
-_TAINT: Final = {"key": NOT_READY_TAINT, "effect": "NoSchedule"}
+_TAINT: Final = {"key": NOT_READY_TAINT, "effect": NO_SCHEDULE}
 
 
 class TaintNodesByCondition(Listed):

@@ -16,7 +16,6 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.discovery import Discovery, ServedResource
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.cluster.legacy_tokens import LegacyTokenCleaner
 from kvstack.agents.controllers.cluster.storage_migration import (
     StorageVersionMigrator,
@@ -37,6 +36,7 @@ from kvstack.agents.reconcile.plan import (
     Patch,
     Update,
 )
+from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
 Object = dict[str, Any]
@@ -60,7 +60,7 @@ def token(
             "namespace": "a",
             "uid": f"uid of {name}",
             "resourceVersion": "7",
-            "creationTimestamp": time_text(NOW_S - created_days * DAY_S),
+            "creationTimestamp": format_time(NOW_S - created_days * DAY_S),
             "annotations": {"kubernetes.io/service-account.name": "bot"},
             "labels": {f"kubernetes.io/legacy-token-{key}": text for key, text in labels.items()},
         },
@@ -153,7 +153,7 @@ def migration(name: str = "m", *, created: float = NOW_S, **conditions: str) -> 
         for type_, value in conditions.items()
     ]
     return {
-        "metadata": {"name": name, "creationTimestamp": time_text(created)},
+        "metadata": {"name": name, "creationTimestamp": format_time(created)},
         "spec": {"resource": {"group": "example.com", "resource": "things"}},
         "status": {"conditions": rows} if rows else {},
     }

@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import CONTROLLER_REVISIONS, DAEMON_SETS, NODES, PODS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads import history
 from kvstack.agents.controllers.workloads.daemon_sets.controller import DaemonSetController
 from kvstack.agents.controllers.workloads.daemon_sets.placement import node_of
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import World, refusal
 
 Object = dict[str, Any]
@@ -58,7 +58,7 @@ class Running:
 
     def ready(self, name: str, *, is_ready: bool = True) -> None:
         pod = self.world.get(PODS, name)
-        since = time_text(self.world.now_s)
+        since = format_time(self.world.now_s)
         condition = {"type": "Ready", "status": str(is_ready), "lastTransitionTime": since}
         status = {"phase": "Running", "conditions": [condition]}
         spec = {**pod["spec"], "nodeName": node_of(pod)}

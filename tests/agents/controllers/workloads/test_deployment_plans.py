@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import DEPLOYMENTS, PODS, REPLICA_SETS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import controller_reference
 from kvstack.agents.controllers.workloads.deployments.controller import DeploymentController
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Update
 from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import World, refusal
 
 Object = dict[str, Any]
@@ -308,7 +308,7 @@ def test_what_a_replica_set_fails_at_is_reported_for_the_deployment() -> None:
     running = Running()
     running.sync()
     name = running.name_of("img:1")
-    moment = time_text(running.world.now_s)
+    moment = format_time(running.world.now_s)
     failure = {"type": "ReplicaFailure", "status": "True", "lastTransitionTime": moment}
     failure |= {"reason": "FailedCreate", "message": "quota"}
     running.world.change(REPLICA_SETS, name, status={"replicas": 0, "conditions": [failure]})

@@ -8,12 +8,12 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kvstack.agents.client.built_in import CRON_JOBS, JOBS, PODS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.jobs.controller import JobController
 from kvstack.agents.controllers.workloads.jobs.cron_jobs import CronJobController
 from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Later
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import START_S, World, refusal
 
 Object = dict[str, Any]
@@ -56,7 +56,7 @@ class Running:
         return sorted(found, key=order)
 
     def end(self, name: str, code: int = 0) -> None:
-        ended = {"exitCode": code, "finishedAt": time_text(self.world.now_s)}
+        ended = {"exitCode": code, "finishedAt": format_time(self.world.now_s)}
         statuses = [{"name": "c", "state": {"terminated": ended}}]
         phase = "Failed" if code else "Succeeded"
         self.world.change(PODS, name, status={"phase": phase, "containerStatuses": statuses})
@@ -284,7 +284,7 @@ def test_whether_a_pod_that_goes_is_replaced_at_once(policy: str, made: int) -> 
     [name] = running.pods()
     meta = {**running.world.get(PODS, name)["metadata"], "finalizers": ["other/hold"]}
     tracking = "batch.kubernetes.io/job-tracking"
-    meta |= {"finalizers": [tracking, "other/hold"], "deletionTimestamp": time_text(START_S)}
+    meta |= {"finalizers": [tracking, "other/hold"], "deletionTimestamp": format_time(START_S)}
     running.world.change(PODS, name, metadata=meta, status={"phase": "Running"})
     running.world.now_s += 1000
     running.settle()
@@ -334,7 +334,7 @@ def test_which_jobs_are_worked_on(spec: Object, events: list[str]) -> None:
 def test_a_job_that_goes_makes_no_pods() -> None:
     running = Running()
     meta = running.world.get(JOBS, "sum")["metadata"]
-    running.world.change(JOBS, "sum", metadata={**meta, "deletionTimestamp": time_text(START_S)})
+    running.world.change(JOBS, "sum", metadata={**meta, "deletionTimestamp": format_time(START_S)})
     running.settle()
     assert running.world.names(PODS) == []
 
@@ -366,7 +366,7 @@ def cron(**spec: Any) -> tuple[World, CronJobController]:
     world = World(CRON_JOBS, JOBS)
     template = {"metadata": {"labels": {"a": "b"}}, "spec": {"template": {}}}
     whole = {"schedule": "*/10 * * * *", "jobTemplate": template, **spec}
-    meta = {"name": "sum", "creationTimestamp": time_text(START_S)}
+    meta = {"name": "sum", "creationTimestamp": format_time(START_S)}
     world.add(CRON_JOBS, {"metadata": meta, "spec": whole})
     return world, CronJobController(ZoneInfo)
 
@@ -446,7 +446,7 @@ def test_a_suspended_cron_job_still_cleans_up() -> None:
     world.now_s += 600
     world.settle(controller, KEY)
     [name] = world.names(JOBS)
-    failed = {"type": "Failed", "status": "True", "lastTransitionTime": time_text(world.now_s)}
+    failed = {"type": "Failed", "status": "True", "lastTransitionTime": format_time(world.now_s)}
     world.change(JOBS, name, status={"conditions": [failed]})
     spec = world.get(CRON_JOBS, "sum")["spec"]
     world.change(CRON_JOBS, "sum", spec={**spec, "suspend": True})

@@ -5,7 +5,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.pod_rules import (
     active_pods,
     count_ready,
@@ -13,9 +12,10 @@ from kvstack.agents.controllers.workloads.pod_rules import (
     is_available,
 )
 from kvstack.apimachinery.objects.core.pod_status import is_ready
+from kvstack.apimachinery.objects.times import format_time
 
 NOW_S = 1_800_000_000.0
-_TIMES = st.integers(-30, 30).map(lambda seconds: time_text(NOW_S + seconds))
+_TIMES = st.integers(-30, 30).map(lambda seconds: format_time(NOW_S + seconds))
 _CONDITIONS = st.lists(
     st.fixed_dictionaries(
         {

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from kvstack.agents.client.built_in import PODS, REPLICA_SETS, REPLICATION_CONTROLLERS
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.ownership import OwnerKeys, controller_reference
 from kvstack.agents.controllers.workloads.pod_rules import (
     DeletionOrder,
@@ -22,6 +21,7 @@ from kvstack.agents.controllers.workloads.replica_sets import (
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Patch, Update
 from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import START_S, World, refusal
 
 Object = dict[str, Any]
@@ -44,7 +44,7 @@ def pod(
     meta: Object = {
         "name": name,
         "uid": name,
-        "creationTimestamp": time_text(START_S - created_s),
+        "creationTimestamp": format_time(START_S - created_s),
         "labels": LABELS,
     }
     if cost is not None:
@@ -58,7 +58,7 @@ def pod(
         ],
     }
     if ready_s is not None:
-        since = time_text(START_S - ready_s)
+        since = format_time(START_S - ready_s)
         ready = {"type": "Ready", "status": "True", "lastTransitionTime": since}
         status["conditions"] = [ready]
     init = [{"name": "side", "restartPolicy": "Always"}, {"name": "init"}]
@@ -168,7 +168,7 @@ def test_pods_are_made_and_counted() -> None:
     names = world.names(PODS)
     assert world.events == [("Normal", "SuccessfulCreate", f"Created pod: {x}") for x in names]
     world.change(PODS, names[0], status=pod(ready_s=5)["status"])
-    deleted = {**world.get(PODS, names[1])["metadata"], "deletionTimestamp": time_text(START_S)}
+    deleted = {**world.get(PODS, names[1])["metadata"], "deletionTimestamp": format_time(START_S)}
     world.change(PODS, names[1], metadata=deleted)
     world.change(PODS, names[2], status={"phase": "Failed"})
     world.settle(controller, KEY)
@@ -273,7 +273,7 @@ def test_a_set_that_goes_does_nothing_to_pods() -> None:
     own(world, pod("mine"))
     world.add(PODS, pod("orphan"))
     meta = world.get(REPLICA_SETS, "web")["metadata"]
-    world.change(REPLICA_SETS, "web", metadata={**meta, "deletionTimestamp": time_text(START_S)})
+    world.change(REPLICA_SETS, "web", metadata={**meta, "deletionTimestamp": format_time(START_S)})
     done, _ = world.run(controller, KEY)
     assert [type(each) for each in done] == [Update]
     assert status_of(world)["replicas"] == 1
@@ -294,7 +294,7 @@ def test_a_set_that_was_deleted_meanwhile_adopts_nothing() -> None:
         list = plan_world.list
         by_index = plan_world.by_index
 
-    meta = {**old["metadata"], "deletionTimestamp": time_text(START_S)}
+    meta = {**old["metadata"], "deletionTimestamp": format_time(START_S)}
     world.change(REPLICA_SETS, "web", metadata=meta)
     world.view = Stale()  # type: ignore[assignment]
     with pytest.raises(Exception, match="default/web has just been deleted at"):

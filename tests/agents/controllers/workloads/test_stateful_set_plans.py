@@ -10,11 +10,11 @@ from kvstack.agents.client.built_in import (
     PODS,
     STATEFUL_SETS,
 )
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads import history
 from kvstack.agents.controllers.workloads.stateful_sets.controller import StatefulSetController
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Retry, Update
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import World, refusal
 
 Object = dict[str, Any]
@@ -61,7 +61,7 @@ class Running:
         raise AssertionError("it never settles")
 
     def ready(self, name: str, *, is_ready: bool = True) -> None:
-        since = time_text(self.world.now_s)
+        since = format_time(self.world.now_s)
         condition = {"type": "Ready", "status": str(is_ready), "lastTransitionTime": since}
         self.world.change(PODS, name, status={"phase": "Running", "conditions": [condition]})
 
@@ -69,7 +69,7 @@ class Running:
         self.world.change(STATEFUL_SETS, "web", spec={**self.set["spec"], **spec})
 
     def mark_deleted(self, name: str) -> None:
-        meta = {**self.pod(name)["metadata"], "deletionTimestamp": time_text(self.world.now_s)}
+        meta = {**self.pod(name)["metadata"], "deletionTimestamp": format_time(self.world.now_s)}
         self.world.change(PODS, name, metadata=meta)
 
     @property

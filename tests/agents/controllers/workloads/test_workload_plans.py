@@ -19,7 +19,6 @@ from kvstack.agents.client.built_in import (
     REPLICATION_CONTROLLERS,
     STATEFUL_SETS,
 )
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.controllers.workloads.daemon_sets.controller import DaemonSetController
 from kvstack.agents.controllers.workloads.deployments.controller import DeploymentController
 from kvstack.agents.controllers.workloads.disruption import DisruptionController
@@ -32,6 +31,7 @@ from kvstack.agents.controllers.workloads.stateful_sets.controller import Statef
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Get, Later, Update
 from kvstack.apimachinery.objects.core.conditions import find
 from kvstack.apimachinery.objects.status import ApiError
+from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import START_S, World, refusal
 
 Object = dict[str, Any]
@@ -52,7 +52,7 @@ def _owner(**spec: Any) -> Object:
 
 
 def _ready(world: World, name: str, **status: Any) -> None:
-    condition = {"type": "Ready", "status": "True", "lastTransitionTime": time_text(world.now_s)}
+    condition = {"type": "Ready", "status": "True", "lastTransitionTime": format_time(world.now_s)}
     world.change(PODS, name, status={"phase": "Running", "conditions": [condition], **status})
 
 
@@ -310,7 +310,7 @@ def _job(**spec: Any) -> Object:
 
 
 def _end(world: World, name: str, phase: str, code: int = 0) -> None:
-    ended = {"exitCode": code, "finishedAt": time_text(world.now_s)}
+    ended = {"exitCode": code, "finishedAt": format_time(world.now_s)}
     statuses = [{"name": "c", "state": {"terminated": ended}}]
     world.change(PODS, name, status={"phase": phase, "containerStatuses": statuses})
 
@@ -389,7 +389,7 @@ def test_a_suspended_job_has_no_pods() -> None:
 def test_ended_jobs_go_when_their_time_is_up() -> None:
     world = World(JOBS)
     controller = TtlAfterFinishedController()
-    done = {"type": "Complete", "status": "True", "lastTransitionTime": time_text(START_S)}
+    done = {"type": "Complete", "status": "True", "lastTransitionTime": format_time(START_S)}
     world.add(JOBS, {**_job(ttlSecondsAfterFinished=30), "status": {"conditions": [done]}})
     assert world.run(controller, KEY) == ([], Again(30.0))
     world.now_s += 30
@@ -403,7 +403,7 @@ def test_ended_jobs_go_when_their_time_is_up() -> None:
 
 def _cron_job(**spec: Any) -> Object:
     return {
-        "metadata": {"name": "web", "creationTimestamp": time_text(START_S)},
+        "metadata": {"name": "web", "creationTimestamp": format_time(START_S)},
         "spec": {
             "schedule": "*/10 * * * *",
             "jobTemplate": {"metadata": {"labels": {"a": "b"}}, "spec": _job()["spec"]},
@@ -415,7 +415,7 @@ def _cron_job(**spec: Any) -> Object:
 
 
 def _finish(world: World, name: str) -> None:
-    when = time_text(world.now_s)
+    when = format_time(world.now_s)
     done = {"type": "Complete", "status": "True", "lastTransitionTime": when}
     status = {"conditions": [done], "completionTime": when, "startTime": when}
     world.change(JOBS, name, status=status)
@@ -539,13 +539,13 @@ def test_what_a_budget_allows(spec: Object, expected: int, desired: int, allowed
 
 def test_a_granted_eviction_counts_until_its_time_is_up() -> None:
     world, controller = _budget_world(minAvailable=1)
-    disrupted = {"p0": time_text(START_S), "gone": time_text(START_S)}
+    disrupted = {"p0": format_time(START_S), "gone": format_time(START_S)}
     world.change(POD_DISRUPTION_BUDGETS, "web", status={"disruptedPods": disrupted})
     done, again = world.run(controller, KEY)
     assert len(done) == 1
     assert again == Again(120.0)
     status = world.get(POD_DISRUPTION_BUDGETS, "web")["status"]
-    assert status["disruptedPods"] == {"p0": time_text(START_S)}
+    assert status["disruptedPods"] == {"p0": format_time(START_S)}
     assert status["disruptionsAllowed"] == 1
     world.now_s += again.after_s  # not a moment later: an answer of no time would be asked for ever
     world.settle(controller, KEY)
@@ -576,7 +576,7 @@ def test_a_disruption_that_did_not_come_is_taken_back() -> None:
     target = {
         "type": "DisruptionTarget",
         "status": "True",
-        "lastTransitionTime": time_text(START_S),
+        "lastTransitionTime": format_time(START_S),
     }
     world.change(PODS, "p0", status={"phase": "Running", "conditions": [target]})
     assert world.run(controller, "pod:default/p0") == ([], Again(120.0))
@@ -591,7 +591,7 @@ def _pod_of(labels: Object, **status: Any) -> Object:
 
 
 MINE = {"app": "web"}
-STALE = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": time_text(START_S)}
+STALE = {"type": "DisruptionTarget", "status": "True", "lastTransitionTime": format_time(START_S)}
 
 
 @pytest.mark.parametrize(

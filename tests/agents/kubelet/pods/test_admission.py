@@ -124,6 +124,16 @@ def test_a_node_under_pressure_takes_no_pods_that_ask_for_nothing() -> None:
     text = "The node had condition: [MemoryPressure]. "
     assert refused(pod(), status=status) == ("Evicted", text)
     assert refused(requesting("1m"), status=status) is None
+    taint = "node.kubernetes.io/memory-pressure"
+    for toleration, is_refused in (
+        ({"key": taint, "operator": "Exists"}, False),
+        ({"operator": "Exists", "effect": "NoSchedule"}, False),
+        ({"key": taint, "operator": "Exists", "effect": "NoExecute"}, True),
+        ({"key": taint, "operator": "Equal", "value": "x"}, True),
+    ):
+        tolerating = pod()
+        tolerating["spec"]["tolerations"] = [toleration]
+        assert bool(refused(tolerating, status=status)) is is_refused, toleration
     critical = pod()
     critical["spec"]["priority"] = 2_000_000_000
     assert refused(critical, status=status) is None

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from kvstack.agents.client.timing import time_text
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.standalone.joining import join_command, tokens
 from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts
@@ -16,6 +15,7 @@ from kvstack.agents.standalone.joining.join_command import JoinError, read_argum
 from kvstack.agents.standalone.joining.token_command import announcement_of
 from kvstack.agents.standalone.joining.token_command import main as token_main
 from kvstack.agents.standalone.stack_settings import announced_url, split_own, stack_options
+from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import read_command_line
@@ -34,7 +34,7 @@ def test_a_token_and_its_secret() -> None:
     assert secret["metadata"] == {"name": "bootstrap-token-abcdef", "namespace": "kube-system"}
     assert secret["type"] == "bootstrap.kubernetes.io/token"
     at_ten = 1_795_514_400.0
-    assert time_text(at_ten) == "2026-11-24T10:00:00Z"
+    assert format_time(at_ten) == "2026-11-24T10:00:00Z"
     assert tokens.row_of(secret, at_ten) == (
         *(TEXT, "120m", "2026-11-24T12:00:00Z", "authentication,signing", "for two"),
         "system:bootstrappers:kubeadm:default-node-token",

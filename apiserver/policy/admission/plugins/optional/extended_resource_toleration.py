@@ -6,6 +6,7 @@ requests: {example.com/gpu: 1} → toleration {key: example.com/gpu, Exists, NoS
 from typing import Final
 
 from kvstack.apimachinery.objects.core.group_resources import PODS
+from kvstack.apimachinery.objects.core.tolerations import NO_SCHEDULE
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.resource_names import is_extended
 from kvstack.apiserver.policy.admission.plugin import Listed, calls
@@ -34,7 +35,7 @@ class ExtendedResourceToleration(Listed):
             return
         tolerations = list(spec.get("tolerations") or ())
         for name in sorted(names):
-            _add(tolerations, {"key": name, "operator": "Exists", "effect": "NoSchedule"})
+            _add(tolerations, {"key": name, "operator": "Exists", "effect": NO_SCHEDULE})
         request.own("spec")["tolerations"] = tolerations
 
 

@@ -14,6 +14,7 @@ import orjson
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.core.quality_of_service import BEST_EFFORT, computed_quality
+from kvstack.apimachinery.objects.core.tolerations import NO_SCHEDULE
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import MEMORY_PRESSURE_TAINT
 from kvstack.apiserver.policy.admission.namespaces import NamespaceReader
@@ -27,7 +28,7 @@ _ALLOWED: Final = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 _MEMORY_PRESSURE: Final = {
     "key": MEMORY_PRESSURE_TAINT,
     "operator": "Exists",
-    "effect": "NoSchedule",
+    "effect": NO_SCHEDULE,
 }
 
 
