@@ -51,28 +51,28 @@ class Member(Server):
     """One member; initial_cluster must be set before it starts."""
 
     def __init__(
-        self, who: str, data_dir: Path, *, extra: Sequence[str] = (), place: Host = HERE
+        self, who: str, data_dir: Path, *, extra: Sequence[str] = (), host: Host = HERE
     ) -> None:
         command = MAKERS[who](data_dir).command
         super().__init__(command, data_dir, name=data_dir.name, extra=[*FLAGS, *extra])
-        self.place = place
+        self.host = host
         self.initial_cluster = ""
         self.is_joining = False
 
     @property
     @override
     def endpoint(self) -> str:
-        return f"{self.place.client_address}:{self.client_port}"
+        return f"{self.host.client_address}:{self.client_port}"
 
     @property
     @override
     def peer_url(self) -> str:
-        return f"http://{self.place.peer_address}:{self.peer_port}"
+        return f"http://{self.host.peer_address}:{self.peer_port}"
 
     @override
     def arguments(self) -> list[str]:
         """Return the command line; etcd and ours take the last of what comes twice."""
-        inside = ["ip", "netns", "exec", self.place.namespace] if self.place.namespace else []
+        inside = ["ip", "netns", "exec", self.host.namespace] if self.host.namespace else []
         state = "existing" if self.is_joining else "new"
         of_cluster = [
             f"--initial-cluster={self.initial_cluster}",
@@ -207,15 +207,15 @@ def one_cluster(
     count: int,
     *,
     extra: Sequence[str] = (),
-    places: Sequence[Host] = (),
+    hosts: Sequence[Host] = (),
 ) -> Iterator[Cluster]:
     """Run one contender's cluster on a fresh directory; end it whatever happens."""
     directory.mkdir(parents=True, exist_ok=True)
-    where = [*places, *[HERE] * (count - len(places))]
+    where = [*hosts, *[HERE] * (count - len(hosts))]
     with ExitStack() as stack:
         members = []
-        for number, place in enumerate(where, 1):
-            member = Member(who, directory / f"m{number}", extra=extra, place=place)
+        for number, host in enumerate(where, 1):
+            member = Member(who, directory / f"m{number}", extra=extra, host=host)
             stack.callback(end, member)
             members.append(member)
         ports = free_ports(2 * count)

@@ -140,7 +140,7 @@ FIELDS: Final = {
 """Field, by its path from the root → the flag with its value."""
 
 
-def shown(command_line: CommandLine) -> Object:
+def configz(command_line: CommandLine) -> Object:
     """Return what /configz shows, by name."""
     kinds = {flag.name: flag.kind for flag in command_line.table.flags}
     root: Object = {"kind": "KubeControllerManagerConfiguration", "apiVersion": f"{NAME}/v1alpha1"}

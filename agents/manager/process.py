@@ -18,7 +18,7 @@ from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter, TokenBucket
 from kvstack.agents.controllers.table import controllers
-from kvstack.agents.manager.configuration import shown
+from kvstack.agents.manager.configuration import configz
 from kvstack.agents.manager.flags import TABLE
 from kvstack.agents.manager.metrics import manager_metrics
 from kvstack.agents.manager.settings import ManagerSettings, manager_settings
@@ -132,7 +132,7 @@ async def serve(
             leading = election_metrics(election, process.lease.name)
             return [leading, *manager_metrics(running.manager)]
 
-        pages = Pages(access, health, metrics, shown(command_line))
+        pages = Pages(access, health, metrics, configz(command_line))
         await stack.enter_async_context(serving(pages, process.pages))
         if election is not None:
             settle()  # it may wait for days

@@ -247,15 +247,15 @@ class Enforcer:
 
     def _steps(self, own: list[str]) -> Iterator[None]:
         sources, cluster = self._sources, self._cluster
-        for name in _taken(self._touched[sources.namespaces]):
+        for name in _take_all(self._touched[sources.namespaces]):
             obj = sources.namespaces.store.get(name)
             labels = None if obj is None else obj["metadata"].get("labels") or {}
             yield from cluster.set_namespace(name, labels)
             yield
-        for key in _taken(self._touched[sources.pods]):
+        for key in _take_all(self._touched[sources.pods]):
             yield from cluster.set_pod(key, self._facts(sources.pods.store.get(key)))
             yield
-        for key in _taken(self._touched[sources.policies]):
+        for key in _take_all(self._touched[sources.policies]):
             obj = sources.policies.store.get(key)
             policy = None if obj is None else self._read(obj)
             if policy is not None and policy.problem:
@@ -304,7 +304,7 @@ async def _is_set(event: asyncio.Event, wait_s: float) -> bool:
     return True
 
 
-def _taken(touched: dict[str, None]) -> list[str]:
+def _take_all(touched: dict[str, None]) -> list[str]:
     found = list(touched)
     touched.clear()
     return found

@@ -105,9 +105,9 @@ def read_configuration(obj: Object) -> Object:
     return checked(found)
 
 
-def _take(said: Mapping[str, Any], found: Object, place: str) -> None:
-    """Put what is said over defaults; place: the field that these are members of, with a dot."""
-    ignored = WITHOUT_EFFECT.get(place[:-1], {}) if place else WITHOUT_EFFECT
+def _take(said: Mapping[str, Any], found: Object, path: str) -> None:
+    """Put what is said over defaults; path: the field that these are members of, with a dot."""
+    ignored = WITHOUT_EFFECT.get(path[:-1], {}) if path else WITHOUT_EFFECT
     for name, value in said.items():
         if value is None or (name in _UNSET_IF_EMPTY and value in _EMPTY):
             continue
@@ -116,10 +116,10 @@ def _take(said: Mapping[str, Any], found: Object, place: str) -> None:
             _take(value, known, f"{name}.")
         elif name in found:
             if type(value) is not type(known):
-                raise ConfigError(f"{place}{name}: {value!r}: its kind is {type(known).__name__}")
+                raise ConfigError(f"{path}{name}: {value!r}: its kind is {type(known).__name__}")
             found[name] = value
         elif name not in ignored:
-            raise ConfigError(f'strict decoding error: unknown field "{place}{name}"')
+            raise ConfigError(f'strict decoding error: unknown field "{path}{name}"')
 
 
 def without_effect(obj: Object) -> list[str]:
@@ -139,12 +139,12 @@ def without_effect(obj: Object) -> list[str]:
 
 def with_path(found: Object, path: tuple[str, ...], value: object) -> None:
     """Set one field; durations may be nanoseconds, lists tuples."""
-    place = found
+    section = found
     for name in path[:-1]:
-        place = place[name]
+        section = section[name]
     if path[-1] in _DURATIONS and isinstance(value, int):
         value = duration_text(value)
-    place[path[-1]] = list(value) if isinstance(value, tuple) else value
+    section[path[-1]] = list(value) if isinstance(value, tuple) else value
 
 
 def checked(found: Object) -> Object:

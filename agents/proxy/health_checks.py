@@ -57,18 +57,18 @@ class HealthChecks:
         self._is_well = is_well
         self._logger = logger
         self._on_failure = on_failure
-        self._wanted: dict[PortName, Served] = {}
+        self._served: dict[PortName, Served] = {}
         self._checks: dict[int, _Check] = {}
 
     async def follow(self, changes: Mapping[PortName, Served | None]) -> None:
         """Take ports as they are now."""
         touched = set()
         for name, served in changes.items():
-            old = self._wanted.pop(name, None)
+            old = self._served.pop(name, None)
             if old is not None:
                 touched.add(old.port.health_check_port)
             if served is not None and served.port.health_check_port:
-                self._wanted[name] = served
+                self._served[name] = served
                 touched.add(served.port.health_check_port)
         for port in touched:
             await self._settle(port)
@@ -82,7 +82,7 @@ class HealthChecks:
 
     async def _settle(self, port: int) -> None:
         """Make one port as it is wanted."""
-        wanted = [each for each in self._wanted.values() if each.port.health_check_port == port]
+        wanted = [each for each in self._served.values() if each.port.health_check_port == port]
         known = self._checks.get(port)
         if not wanted:
             self._checks.pop(port, None)

@@ -50,10 +50,10 @@ def machine_lock(*, takes_over: bool, state: Path = _STATE) -> Iterator[None]:
 def _rules_of_others() -> str:
     """Return the mode whose rules are there; empty: none. ConfigError."""
     try:
-        if nftables.is_installed() and nftables.found(4).chains:
+        if nftables.is_installed() and nftables.read(4).chains:
             return "nftables"
         if iptables.is_installed(4):
-            tables = iptables.found(4, creates=False)
+            tables = iptables.read(4, creates=False)
             if NAT in tables and SERVICES in tables[NAT].chains:
                 return "iptables"
     except (nftables.NftError, iptables.IptablesError) as error:

@@ -16,9 +16,9 @@ _FOUR: Final = Path("/proc/net/fib_trie")
 _SIX: Final = Path("/proc/net/if_inet6")
 
 
-def node_port_ips(wanted: Sequence[str], node_ip: str, family: Family) -> tuple[str, ...] | None:
+def node_port_ips(addresses: Sequence[str], node_ip: str, family: Family) -> tuple[str, ...] | None:
     """Return the addresses of a family that serve node ports; None: all but loopback."""
-    given = list(wanted) or ["primary"]
+    given = list(addresses) or ["primary"]
     if "all" in given:
         return None
     found = []
@@ -32,12 +32,12 @@ def node_port_ips(wanted: Sequence[str], node_ip: str, family: Family) -> tuple[
     return tuple(sorted({each for each in found if ip_address(each).version == family}))
 
 
-def has_loopback(wanted: Sequence[str]) -> bool:
+def has_loopback(addresses: Sequence[str]) -> bool:
     """Whether loopback addresses of IPv4 are among those that may serve node ports."""
-    ranges = [ip_network(each, strict=False) for each in wanted if "/" in each]
+    ranges = [ip_network(each, strict=False) for each in addresses if "/" in each]
     loopback = ip_network("127.0.0.0/8")
     is_named = any(each.version == 4 and each.overlaps(loopback) for each in ranges)
-    return is_named or not {"all", "localhost"}.isdisjoint(wanted)
+    return is_named or not {"all", "localhost"}.isdisjoint(addresses)
 
 
 def own_addresses(family: Family) -> list[str]:

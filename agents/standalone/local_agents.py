@@ -253,7 +253,7 @@ class LocalAgents:
         await scheduler.start()
         self._active.append(scheduler.add_activity)
         self._tell_health(stack, COMPONENT_SCHEDULER, lambda: scheduler.is_synced)
-        add_scheduling_page(self._server.site.pages, scheduler.refusals.shown)
+        add_scheduling_page(self._server.site.pages, scheduler.refusals.rows)
         self._logger.info("the scheduler is running")
 
     def _environment(self, informers: Informers) -> Environment:

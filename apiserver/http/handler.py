@@ -385,7 +385,7 @@ class Api:
             asked = attributes_of(context.route.info, context.user)
             impersonated = await self._impersonation.impersonate(wanted, asked)
             if reply.audit is not None:
-                reply.audit.acts_as, reply.audit.constraint = impersonated
+                reply.audit.impersonated_user, reply.audit.constraint = impersonated
         except ApiError:
             reply.extra.append(NO_SNIFF)
             raise

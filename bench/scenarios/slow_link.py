@@ -31,7 +31,7 @@ def play(run: Run) -> None:
         for number, name in enumerate(CONTENDERS):
             link = links[name] = stack.enter_context(slow_link(number))
             places = [link.slow, *[link.others] * (_MEMBERS - 1)]
-            making = one_cluster(run.directory / name, name, _MEMBERS, places=places)
+            making = one_cluster(run.directory / name, name, _MEMBERS, hosts=places)
             found[name] = stack.enter_context(making)
             run.note(f"The slow link of {name}: {link.how}.")
         for round_number in run.rounds():

@@ -80,7 +80,7 @@ def message(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> str:
     resource = RESOURCES[shortage.signal]
     parts = [
         f"The node was low on resource: {resource}. "
-        f"Threshold quantity: {shortage.threshold}, available: {shown(shortage.available)}. "
+        f"Threshold quantity: {shortage.threshold}, available: {amount_text(shortage.available)}. "
     ]
     for container in pod["spec"]["containers"]:
         taken = used.get(container["name"])
@@ -88,7 +88,8 @@ def message(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> str:
         asked = requests.get(resource, "0")
         if taken is not None and taken > quantity(asked):
             parts.append(
-                f"Container {container['name']} was using {shown(taken)}, request is {asked}, "
+                f"Container {container['name']} was using {amount_text(taken)}, "
+                f"request is {asked}, "
                 f"has larger consumption of {resource}. "
             )
     return "".join(parts)
@@ -102,7 +103,7 @@ def offenders(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> dict[
         taken = used.get(container["name"])
         requests = (container.get("resources") or {}).get("requests") or {}
         if taken is not None and taken > quantity(requests.get(resource, "0")):
-            containers.append((container["name"], shown(taken)))
+            containers.append((container["name"], amount_text(taken)))
     return {
         "offending_containers": ",".join(name for name, _ in containers),
         "offending_containers_usage": ",".join(taken for _, taken in containers),
@@ -110,7 +111,7 @@ def offenders(shortage: Shortage, pod: Object, used: Mapping[str, int]) -> dict[
     }
 
 
-def shown(number: int) -> str:
+def amount_text(number: int) -> str:
     """Return an amount as quantities show it."""
     for unit, name in ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki")):
         if number and number % unit == 0:
@@ -139,6 +140,6 @@ def over_local_limits(pod: Object, volumes: Mapping[str, int], layers: Mapping[s
     if limits and all(limits) and sum(layers.values()) + sum(volumes.values()) > total:
         return (
             "Pod ephemeral local storage usage exceeds the total limit of containers "
-            f"{shown(total)}. "
+            f"{amount_text(total)}. "
         )
     return ""

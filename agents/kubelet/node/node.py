@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from kvstack.agents.client.built_in import NODES
-from kvstack.agents.kubelet.eviction.evictions import HARD_THRESHOLDS, amount_of, shown
+from kvstack.agents.kubelet.eviction.evictions import HARD_THRESHOLDS, amount_of, amount_text
 from kvstack.agents.kubelet.runtime.runtime import Abilities
 from kvstack.apimachinery.objects.core.conditions import transition_time
 from kvstack.apimachinery.objects.json_object import Object
@@ -124,7 +124,7 @@ def huge_pages(directory: Path) -> dict[str, int]:
     found = {}
     for each in sorted(directory.glob("hugepages-*kB")):
         size = int(each.name.removeprefix("hugepages-").removesuffix("kB")) * 1024
-        found[shown(size)] = size * int(_read(str(each / "nr_hugepages")) or 0)
+        found[amount_text(size)] = size * int(_read(str(each / "nr_hugepages")) or 0)
     return found
 
 
@@ -232,7 +232,7 @@ def capacity(machine: Machine, pods_max: int) -> dict[str, str]:
 
 
 def _huge_pages(machine: Machine) -> dict[str, str]:
-    return {f"hugepages-{size}": shown(each) for size, each in machine.huge_pages.items()}
+    return {f"hugepages-{size}": amount_text(each) for size, each in machine.huge_pages.items()}
 
 
 def allocatable(
@@ -348,11 +348,11 @@ def same(one: Object, other: Object) -> bool:
 
 
 def _timeless(status: Object) -> Object:
-    shown = sorted(
+    sorted_conditions = sorted(
         (
             {key: value for key, value in each.items() if key != "lastHeartbeatTime"}
             for each in status.get("conditions") or ()
         ),
         key=lambda each: str(each["type"]),
     )
-    return {**status, "conditions": shown}
+    return {**status, "conditions": sorted_conditions}

@@ -96,7 +96,7 @@ class IptablesBackend(Backend):
         )
         self._ruleset = ruleset
         try:
-            found = await asyncio.to_thread(program.found, self._layout.family)
+            found = await asyncio.to_thread(program.read, self._layout.family)
         except IptablesError as error:
             raise BackendError(str(error)) from error
         await self._restore(ruleset.whole(found))

@@ -21,7 +21,7 @@ from kvstack.agents.proxy.services import Family
 from kvstack.component.net import iptables
 from kvstack.component.net.iptables import IptablesError, is_installed
 
-__all__ = ["IptablesError", "found", "has_rules", "is_installed", "problem", "remove", "restore"]
+__all__ = ["IptablesError", "has_rules", "is_installed", "problem", "read", "remove", "restore"]
 
 _PROBED: Final = (
     "-m recent --name kvstack-probe --rcheck --seconds 1 --reap -j KUBE-MARK-MASQ",
@@ -49,7 +49,7 @@ def restore(family: Family, text: str) -> None:
     iptables.restore(family, text)
 
 
-def found(family: Family, *, creates: bool = True) -> dict[str, TableContents]:
+def read(family: Family, *, creates: bool = True) -> dict[str, TableContents]:
     """Return what the tables have; raises IptablesError.
 
     creates: whether tables that the kernel has not yet are made for it.

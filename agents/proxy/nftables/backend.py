@@ -86,7 +86,7 @@ class NftBackend(Backend):
         ruleset.change({each.port.name: rules_of(each, ruleset.layout) for each in view.served()})
         self._ruleset = ruleset
         try:
-            found = await asyncio.to_thread(program.found, family)
+            found = await asyncio.to_thread(program.read, family)
             await self._apply(ruleset.whole(found))
         except (NftError, BackendError) as error:
             # Of another layout, which cannot be changed into ours.

@@ -1,7 +1,7 @@
 """The program `nft`: whole tables in, names of chains and sets out.
 
     apply(text)              all of it or nothing; raises NftError
-    found(4)                 what the table has
+    read(4)                  what the table has
     problem()                why it cannot be used here; empty: it can
 
 It reads all chains and sets before it carries anything out, which takes longer than a change of
@@ -25,10 +25,10 @@ __all__ = [
     "NOTHING",
     "NftError",
     "apply",
-    "found",
     "has_rules",
     "is_installed",
     "problem",
+    "read",
     "remove",
 ]
 
@@ -58,7 +58,7 @@ def problem() -> str:
     return ""
 
 
-def found(family: Family) -> TableContents:
+def read(family: Family) -> TableContents:
     """Return what the table has; raises NftError."""
     chains = _names(family, "chain")
     sets = {kind: _names(family, kind) for kind in ("set", "map")}
@@ -75,7 +75,7 @@ def has_rules(family: Family, chain: str) -> bool:
 
 def remove(family: Family) -> bool:
     """Take the table away; return whether there was one; raises NftError."""
-    if not found(family).chains:
+    if not read(family).chains:
         return False
     apply(f"delete table {ip(family)} {TABLE}\n")
     return True

@@ -2,7 +2,7 @@
 
     refusals = Refusals(is_waiting)
     refusals.note(pod, diagnosis, cluster.names, now_s)      after each decision that found no node
-    refusals.shown()                                         those that wait still, the oldest first
+    refusals.rows()                                          those that wait still, the oldest first
 
 The condition of a pod counts reasons; here are the nodes behind the counts, and the plugin that
 decided. Of the pods PODS_MAX are kept, of the nodes of a reason the first NODES_MAX are named.
@@ -57,7 +57,7 @@ class Refusals:
         """Forget a pod that has a node."""
         self._kept.pop(uid, None)
 
-    def shown(self) -> list[Row]:
+    def rows(self) -> list[Row]:
         """Return what is known of the pods that wait; the others are forgotten."""
         gone = [
             uid

@@ -190,14 +190,14 @@ class VolumeBinding(Plugin):
             annotations[SELECTED_NODE_ANNOTATION] = cluster.names[slot]
             assumed.append(Assumed(claim, new))
         for _, new in assumed:
-            objects, key = _known(cluster, new)
+            objects, key = _stored_at(cluster, new)
             objects[key] = new
         return assumed
 
     @override
     def unreserve(self, cluster: Cluster, reserved: Sequence[Assumed]) -> None:
         for old, new in reserved:
-            objects, key = _known(cluster, new)
+            objects, key = _stored_at(cluster, new)
             if objects.get(key) is new:  # the API has shown nothing newer
                 objects[key] = old
 
@@ -272,7 +272,7 @@ def _volume_for(volume: Object, claim: Object) -> Object:
     return new
 
 
-def _known(cluster: Cluster, obj: Object) -> tuple[dict[str, Object], str]:
+def _stored_at(cluster: Cluster, obj: Object) -> tuple[dict[str, Object], str]:
     """Return where a volume or a claim is kept, and under which key."""
     meta = obj["metadata"]
     if "namespace" in meta:

@@ -104,12 +104,12 @@ def _containers(
     *,
     is_refused: bool,
 ) -> dict[str, Quantity]:
-    def asked(container: Object) -> dict[str, Quantity]:
+    def requests(container: Object) -> dict[str, Quantity]:
         return _requests(container, statuses, defaults, is_refused=is_refused)
 
     return needed_together(
-        (asked(each) for each in spec["containers"]),
-        ((asked(each), is_sidecar(each)) for each in spec.get("initContainers") or ()),
+        (requests(each) for each in spec["containers"]),
+        ((requests(each), is_sidecar(each)) for each in spec.get("initContainers") or ()),
     )
 
 

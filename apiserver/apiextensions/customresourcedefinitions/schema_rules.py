@@ -241,13 +241,13 @@ def _check_map_type(schema: Schema, path: str, errors: Errors) -> None:
         errors.append(not_supported(child(path, _MAP_TYPE), map_type, _MAP_TYPES))
 
 
-def _check_type_of(schema: Schema, wanted: str, name: str, path: str, errors: Errors) -> bool:
+def _check_type_of(schema: Schema, expected: str, name: str, path: str, errors: Errors) -> bool:
     """Return whether a schema has the type that a keyword requires; add an error if not."""
     type_name, where = schema.get("type", ""), child(path, "type")
-    detail = f"must be {wanted} if {name} is specified"
-    if type_name != wanted:
+    detail = f"must be {expected} if {name} is specified"
+    if type_name != expected:
         errors.append(invalid(where, type_name, detail) if type_name else required(where, detail))
-    return bool(type_name == wanted)
+    return bool(type_name == expected)
 
 
 def _check_list_type(schema: Schema, path: str, errors: Errors, options: Options) -> None:

@@ -100,11 +100,11 @@ def _text(obj: Object, steps: Sequence[str]) -> str:
     return value
 
 
-def _misfit(steps: Sequence[str], value: object, wanted: str) -> status.ApiError:
+def _misfit(steps: Sequence[str], value: object, expected: str) -> status.ApiError:
     found = _GO_TYPES.get(type(value), type(value).__name__)
     return status.unknown(
         f".{'.'.join(steps)} accessor error: {go_plain(value)} is of the type {found}, expected"
-        f" {wanted}"
+        f" {expected}"
     )
 
 

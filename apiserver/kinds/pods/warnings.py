@@ -177,7 +177,7 @@ class _File(NamedTuple):
     name: str | None = None
     """Name of the source, if it has one."""
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         """Return the file as in warnings."""
         if not self.source:
             return quote(self.path)
@@ -240,7 +240,7 @@ def _overlaps(files: Sequence[_File], known: list[_File]) -> Iterable[str]:
     for file in files:
         for other in known:
             if file.path and other.path and _is_below(file.path, other.path):
-                yield f"{file.shown()} with {other.shown()}"
+                yield f"{file.describe()} with {other.describe()}"
         known.append(file)
 
 

@@ -12,7 +12,7 @@ def check_count(errors: Errors, path: str, value: IntOrString) -> None:
     if isinstance(value, int):
         check_not_negative(errors, path, value)
     else:
-        add_invalid(errors, path, shown(value), check_percent(value))
+        add_invalid(errors, path, as_printed(value), check_percent(value))
 
 
 def check_share(errors: Errors, path: str, value: IntOrString) -> None:
@@ -21,7 +21,7 @@ def check_share(errors: Errors, path: str, value: IntOrString) -> None:
         return
     digits = value[:-1].lstrip("0")
     if len(digits) > 3 or int(digits or "0") > 100:
-        errors.append(invalid(path, shown(value), "must not be greater than 100%"))
+        errors.append(invalid(path, as_printed(value), "must not be greater than 100%"))
 
 
 def is_zero(value: IntOrString) -> bool:
@@ -31,6 +31,6 @@ def is_zero(value: IntOrString) -> bool:
     return int_value(value) == 0
 
 
-def shown(value: IntOrString) -> IntOrString:
+def as_printed(value: IntOrString) -> IntOrString:
     """Return a value as errors print it."""
     return JsonText(value) if isinstance(value, str) else value

@@ -29,7 +29,7 @@ from kvstack.apiserver.kinds.rules import Errors, check_not_negative
 from kvstack.apiserver.kinds.strategy import Context, Strategy, TableFormat, with_status
 from kvstack.apiserver.kinds.workloads import pod_owners
 from kvstack.apiserver.kinds.workloads.cells import daemon_set_cells
-from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
+from kvstack.apiserver.kinds.workloads.counts import as_printed, check_count, check_share, is_zero
 from kvstack.apiserver.kinds.workloads.pod_owners import (
     TEMPLATE_PATH,
     check_labels,
@@ -190,7 +190,7 @@ def _check_rolling(errors: Errors, rolling: Object, path: str) -> None:
         errors.append(required(unavailable_path, "cannot be 0 when maxSurge is 0"))
     elif not is_zero(unavailable) and not is_zero(surge):
         message = "may not be set when maxUnavailable is non-zero"
-        errors.append(invalid(surge_path, shown(surge), message))
+        errors.append(invalid(surge_path, as_printed(surge), message))
 
 
 def _validate_status(new: Object, old: Object, _context: Context) -> list[FieldError]:

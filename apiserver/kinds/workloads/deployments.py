@@ -28,7 +28,7 @@ from kvstack.apiserver.kinds.pods.warnings import name_warnings, template_warnin
 from kvstack.apiserver.kinds.rules import Errors, check_not_negative
 from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import deployment_cells
-from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
+from kvstack.apiserver.kinds.workloads.counts import as_printed, check_count, check_share, is_zero
 from kvstack.apiserver.kinds.workloads.pod_owners import (
     TEMPLATE_PATH,
     changed_template_warnings,
@@ -178,7 +178,7 @@ def _check_rolling(errors: Errors, rolling: Object, path: str) -> None:
     check_count(errors, child(path, "maxSurge"), surge)
     if is_zero(unavailable) and is_zero(surge):
         message = "may not be 0 when `maxSurge` is 0"
-        errors.append(invalid(unavailable_path, shown(unavailable), message))
+        errors.append(invalid(unavailable_path, as_printed(unavailable), message))
     check_share(errors, unavailable_path, unavailable)
 
 

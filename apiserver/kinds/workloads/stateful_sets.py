@@ -36,7 +36,7 @@ from kvstack.apiserver.kinds.pods.warnings import template_warnings
 from kvstack.apiserver.kinds.rules import Errors, add_invalid, check_not_negative
 from kvstack.apiserver.kinds.strategy import Context, Strategy, with_status
 from kvstack.apiserver.kinds.workloads.cells import stateful_set_cells
-from kvstack.apiserver.kinds.workloads.counts import check_count, check_share, is_zero, shown
+from kvstack.apiserver.kinds.workloads.counts import as_printed, check_count, check_share, is_zero
 from kvstack.apiserver.kinds.workloads.pod_owners import (
     TEMPLATE_PATH,
     changed_template_warnings,
@@ -265,7 +265,7 @@ def _check_unavailable(errors: Errors, value: int | str | None, path: str) -> No
         value_path = child(path, "maxUnavailable")
         check_count(errors, value_path, value)
         if is_zero(value):
-            errors.append(invalid(value_path, shown(value), "cannot be 0"))
+            errors.append(invalid(value_path, as_printed(value), "cannot be 0"))
         check_share(errors, value_path, value)
 
 

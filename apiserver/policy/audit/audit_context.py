@@ -38,15 +38,22 @@ class AuditContext:
     """The audit context of one request."""
 
     __slots__ = (
-        "acts_as", "annotations", "constraint", "facts", "object_ref", "recording",
-        "request_object", "response_object", "status",
+        "annotations",
+        "constraint",
+        "facts",
+        "impersonated_user",
+        "object_ref",
+        "recording",
+        "request_object",
+        "response_object",
+        "status",
     )  # fmt: skip
 
     def __init__(self, recording: Recording, facts: Facts) -> None:
         self.recording: Final = recording
         self.facts: Final = facts
         self.annotations: Final[dict[str, str]] = {}
-        self.acts_as: User | None = None
+        self.impersonated_user: User | None = None
         """The impersonated user."""
         self.constraint = ""
         """The verb of constrained impersonation."""
@@ -101,8 +108,8 @@ class AuditContext:
             "verb": attributes.verb,
             "user": attributes.user.to_object(),
         }
-        if self.acts_as is not None:
-            event["impersonatedUser"] = self.acts_as.to_object()
+        if self.impersonated_user is not None:
+            event["impersonatedUser"] = self.impersonated_user.to_object()
         if self.constraint:
             event["authenticationMetadata"] = {"impersonationConstraint": self.constraint}
         if facts.source_ips:

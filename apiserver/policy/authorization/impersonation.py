@@ -48,7 +48,7 @@ _MANY: Final = 4
 _REMEMBERED_MAX: Final = 10_000
 
 Applies: TypeAlias = Callable[[User, User], bool]
-"""(wanted, requester): returns whether a mode applies."""
+"""(user, requester): returns whether a mode applies."""
 
 
 class Impersonated(NamedTuple):
@@ -187,8 +187,8 @@ class Impersonation:
         self._last[name] = mode
 
 
-def _is_only_name(wanted: User) -> bool:
-    return not (wanted.uid or wanted.groups or wanted.extra)
+def _is_only_name(user: User) -> bool:
+    return not (user.uid or user.groups or user.extra)
 
 
 def _node_name(user_name: str) -> str:
@@ -199,29 +199,29 @@ def _node_name(user_name: str) -> str:
     return "" if check_dns_subdomain(name) else name
 
 
-def _is_own_node(wanted: User, requester: User) -> bool:
-    node = _node_name(wanted.name)
+def _is_own_node(user: User, requester: User) -> bool:
+    node = _node_name(user.name)
     return (
         bool(node)
-        and _is_only_name(wanted)
+        and _is_only_name(user)
         and parse_service_account(requester.name) is not None
         and requester.extra.get(NODE_NAME_EXTRA) == (node,)
     )
 
 
-def _is_node(wanted: User, _requester: User) -> bool:
-    return _is_only_name(wanted) and bool(_node_name(wanted.name))
+def _is_node(user: User, _requester: User) -> bool:
+    return _is_only_name(user) and bool(_node_name(user.name))
 
 
-def _is_service_account(wanted: User, _requester: User) -> bool:
-    return _is_only_name(wanted) and parse_service_account(wanted.name) is not None
+def _is_service_account(user: User, _requester: User) -> bool:
+    return _is_only_name(user) and parse_service_account(user.name) is not None
 
 
-def _is_other(wanted: User, _requester: User) -> bool:
-    return not _node_name(wanted.name) and parse_service_account(wanted.name) is None
+def _is_other(user: User, _requester: User) -> bool:
+    return not _node_name(user.name) and parse_service_account(user.name) is None
 
 
-def _is_any(_wanted: User, _requester: User) -> bool:
+def _is_any(_user: User, _requester: User) -> bool:
     return True
 
 

@@ -45,10 +45,10 @@ class Claim(NamedTuple):
     high: float
 
 
-def limits(seats: int, wanted: Mapping[str, Shares]) -> dict[str, Limits]:
+def limits(seats: int, levels: Mapping[str, Shares]) -> dict[str, Limits]:
     """Return the limits of all levels of a server with so many seats."""
-    total = sum(each.shares for each in wanted.values())
-    return {name: _limits(seats, each, total) for name, each in wanted.items()}
+    total = sum(each.shares for each in levels.values())
+    return {name: _limits(seats, each, total) for name, each in levels.items()}
 
 
 def _limits(seats: int, shares: Shares, total: int) -> Limits:

@@ -23,7 +23,7 @@ class Finding(NamedTuple):
     reason: str
     detail: str
 
-    def shown(self) -> str:
+    def describe(self) -> str:
         """Return the reason with its detail."""
         return f"{self.reason} ({self.detail})" if self.detail else self.reason
 

@@ -129,9 +129,9 @@ def findings(standard: Standard, metadata: Object, spec: Object) -> list[Finding
     return [each for each in found if each is not None]
 
 
-def shown(found: list[Finding]) -> str:
+def findings_text(found: list[Finding]) -> str:
     """Return findings as one text."""
-    return ", ".join(each.shown() for each in found)
+    return ", ".join(each.describe() for each in found)
 
 
 @cache

@@ -118,7 +118,7 @@ def _label_selector(selector: Mapping[str, Any] | None) -> tuple[labels.Selector
     return labels.Selector(read) if read else None, _unread(len(read), len(requirements))
 
 
-def _unread(read: int, wanted: int) -> str:
-    if read == wanted:
+def _unread(read: int, whole: int) -> str:
+    if read == whole:
         return ""
     return _PARTLY if read else _IGNORED

@@ -80,9 +80,9 @@ class GrpcKms:
         return _read(lambda: list(fields_of(answer)))
 
 
-def _read(act: Callable[[], _T]) -> _T:
+def _read(parse: Callable[[], _T]) -> _T:
     try:
-        return act()
+        return parse()
     except ProtobufError as error:
         raise KmsError(f"the plugin's answer is malformed: {error}") from None
 

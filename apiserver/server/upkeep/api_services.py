@@ -78,27 +78,27 @@ class ApiServices:
 
     async def _keep_custom(self) -> None:
         served = dict.fromkeys(e.group_version for e in self._site.endpoints.rows if e.is_custom)
-        wanted = [_object(each, CUSTOM_PRIORITY, _ALWAYS) for each in served]
-        await self._keep_all(wanted)
-        names = {each["metadata"]["name"] for each in (*wanted, *self._built_in)}
+        services = [_object(each, CUSTOM_PRIORITY, _ALWAYS) for each in served]
+        await self._keep_all(services)
+        names = {each["metadata"]["name"] for each in (*services, *self._built_in)}
         for each in list(self._registry.view.list(RESOURCE)):
             metadata = each["metadata"]
             is_ours = (metadata.get("labels") or {}).get(_LABEL) == _ALWAYS
             if is_ours and metadata["name"] not in names:
                 await self._loopback.delete(RESOURCE, each)
 
-    async def _keep_all(self, wanted: Iterable[Object]) -> None:
-        missing = [each for each in wanted if not self._is_kept(each)]
+    async def _keep_all(self, services: Iterable[Object]) -> None:
+        missing = [each for each in services if not self._is_kept(each)]
         for at in range(0, len(missing), _AT_ONCE):
             part = missing[at : at + _AT_ONCE]
             await asyncio.gather(*(self._keep_one(each) for each in part))
 
-    def _is_kept(self, wanted: Object) -> bool:
-        found = self._loopback.get(RESOURCE, "", wanted["metadata"]["name"])
+    def _is_kept(self, service: Object) -> bool:
+        found = self._loopback.get(RESOURCE, "", service["metadata"]["name"])
         if found is None:
             return False
         is_ours = (found["metadata"].get("labels") or {}).get(_LABEL) is not None
-        return found.get("spec") == wanted["spec"] or not is_ours
+        return found.get("spec") == service["spec"] or not is_ours
 
     async def _keep_one(self, desired: Object) -> None:
         found = self._loopback.get(RESOURCE, "", desired["metadata"]["name"])

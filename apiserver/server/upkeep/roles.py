@@ -42,11 +42,11 @@ class Roles:
 
     async def keep(self) -> None:
         """Add what is missing: cluster roles, then what refers to them. Raises ApiError."""
-        wanted = default_objects()
-        is_binding = [resource.resource.endswith("bindings") for resource, _ in wanted]
+        defaults = default_objects()
+        is_binding = [resource.resource.endswith("bindings") for resource, _ in defaults]
         for turn in (False, True):
             await self._keep_all(
-                each for each, binds in zip(wanted, is_binding, strict=True) if binds is turn
+                each for each, binds in zip(defaults, is_binding, strict=True) if binds is turn
             )
         for each in self._others:
             resource, metadata = _RESOURCES[each["kind"]], each["metadata"]
@@ -54,9 +54,9 @@ class Roles:
             if self._loopback.get(resource, namespace, metadata["name"]) is None:
                 await self._create(resource, each)
 
-    async def _keep_all(self, wanted: Iterable[tuple[GroupResource, Object]]) -> None:
+    async def _keep_all(self, defaults: Iterable[tuple[GroupResource, Object]]) -> None:
         results = await asyncio.gather(
-            *(self._keep_one(resource, obj) for resource, obj in wanted), return_exceptions=True
+            *(self._keep_one(resource, obj) for resource, obj in defaults), return_exceptions=True
         )
         for each in results:
             if isinstance(each, BaseException):

@@ -7,7 +7,7 @@ import pytest
 from kvstack.agents.client.rate_limiter import NO_LIMIT, TokenBucket
 from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.table import CONTROLLERS, controllers
-from kvstack.agents.manager.configuration import FIELDS, shown
+from kvstack.agents.manager.configuration import FIELDS, configz
 from kvstack.agents.manager.flags import SIGNERS, TABLE, WORKERS
 from kvstack.agents.manager.process import limiter_of, main
 from kvstack.agents.manager.settings import ManagerSettings, manager_settings
@@ -132,7 +132,7 @@ def test_the_command_tells_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_the_page_of_the_configuration_shows_flags_at_their_fields() -> None:
-    page = shown(read_command_line(("--node-monitor-period=90s", "--v=2"), "x", TABLE))
+    page = configz(read_command_line(("--node-monitor-period=90s", "--v=2"), "x", TABLE))
     [(name, found)] = page.items()
     assert name == "kubecontrollermanager.config.k8s.io"
     assert found["kind"] == "KubeControllerManagerConfiguration"

@@ -40,7 +40,7 @@ def test_each_reason_names_its_plugin_and_nodes() -> None:
     refusals = Refusals(lambda _key, _uid: True)
     noted(refusals, "p", cluster_of(NODES_MAX + 3, 2), 0.0)
     noted(refusals, "p", cluster_of(NODES_MAX + 3, 2), 60.0)
-    (told,) = refusals.shown()
+    (told,) = refusals.rows()
     assert (told["namespace"], told["name"], told["nodeCount"]) == ("d", "p", NODES_MAX + 5)
     assert (told["since"], told["time"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:01:00Z")
     fit, taints = told["reasons"]
@@ -57,9 +57,9 @@ def test_pods_that_wait_no_more_are_forgotten_and_the_others_are_bounded() -> No
     cluster = cluster_of(1, 0)
     for number in range(PODS_MAX + 10):
         noted(refusals, f"p{number}", cluster, float(number))
-    found = refusals.shown()
+    found = refusals.rows()
     assert len(found) == PODS_MAX
     assert found[0]["name"] == "p10"
     refusals.forget("p10")
     waiting.discard("p11")
-    assert refusals.shown()[0]["name"] == "p12"
+    assert refusals.rows()[0]["name"] == "p12"

@@ -20,7 +20,7 @@ from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.go_text import quote
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.interfaces import ObjectView
-from kvstack.apiserver.policy.pod_security.evaluation import findings, shown
+from kvstack.apiserver.policy.pod_security.evaluation import findings, findings_text
 from kvstack.apiserver.policy.pod_security.standards import (
     DEFAULT_POLICY,
     PRIVILEGED,
@@ -153,7 +153,7 @@ class PodSecurity:
 
         def result(standard: Standard) -> str:
             if standard not in results:
-                results[standard] = shown(findings(standard, metadata, spec))
+                results[standard] = findings_text(findings(standard, metadata, spec))
             return results[standard]
 
         if enforces:

@@ -131,17 +131,17 @@ class ClaimResolver:
             raise _failed(f"the issuer {quote(unverified.issuer)} is not an https URL")
         keys = await self._keys_of(unverified.issuer)
 
-        def known() -> Claims | None:
+        def verified() -> Claims | None:
             return signed_claims(unverified, keys.find(unverified.key_id, unverified.algorithm))
 
         now_s = self._clock.unix_ms() / 1000
         try:
-            found = known()
-            if found is None and await keys.refresh():
-                found = known()
-            if found is not None:
-                check_claims(found, unverified.issuer, settings.audiences, now_s)
-                return found
+            claims = verified()
+            if claims is None and await keys.refresh():
+                claims = verified()
+            if claims is not None:
+                check_claims(claims, unverified.issuer, settings.audiences, now_s)
+                return claims
         except AuthenticationError as error:
             raise _failed(f"verify distributed claim token: {error}") from error
         raise _failed("verify distributed claim token: failed to verify signature")

@@ -25,12 +25,12 @@ _SHOWN: Final = (
 )
 
 
-def missing(held: Iterable[Source], wanted: Iterable[Source]) -> list[Atom]:
-    """Return the atoms of wanted rules that no held rule covers, in order."""
+def missing(held: Iterable[Source], rules: Iterable[Source]) -> list[Atom]:
+    """Return the atoms of rules that no held rule covers, in order."""
     owned = [_HeldRule(each) for each in held]
     return [
         atom
-        for rule in wanted
+        for rule in rules
         for atom in atoms(rule)
         if not any(each.covers(atom) for each in owned)
     ]
@@ -71,7 +71,7 @@ def merged(parts: Iterable[Atom]) -> list[Atom]:
     return rules + list(by_resource.values())
 
 
-def shown(rule: Source) -> str:
+def rule_text(rule: Source) -> str:
     """Return a rule as refusals print it: `{APIGroups:[""], Resources:["pods"], Verbs:["get"]}`."""
     members = (f"{name}:{go_quoted_list(rule[key])}" for name, key in _SHOWN if rule.get(key))
     return f"{{{', '.join(members)}}}"

@@ -18,7 +18,7 @@ from kvstack.apimachinery.objects.text.go_text import aggregate, go_quoted_list,
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 from kvstack.apiserver.policy.authorization.chain import EVERYTHING, decided
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
-from kvstack.apiserver.policy.authorization.rbac.coverage import merged, missing, shown
+from kvstack.apiserver.policy.authorization.rbac.coverage import merged, missing, rule_text
 from kvstack.apiserver.policy.authorization.rbac.grants import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -131,13 +131,13 @@ class EscalationCheck:
             # The answer names the resource that is written.
             raise status.not_found(request.resource, role.name) from None
 
-    def _check_held(self, request: AdmissionRequest, wanted: Iterable[Source]) -> None:
+    def _check_held(self, request: AdmissionRequest, rules: Iterable[Source]) -> None:
         user = request.user
         held, errors = self._rbac.rules_for(user, request.namespace)
-        lacking = missing((each.source for each in held), wanted)
+        lacking = missing((each.source for each in held), rules)
         if not lacking:
             return
-        lines = "\n".join(sorted({shown(each) for each in merged(lacking)}))
+        lines = "\n".join(sorted({rule_text(each) for each in merged(lacking)}))
         message = (
             f"user {quote(user.name)} (groups={go_quoted_list(user.groups)}) is attempting to grant"
             f" RBAC permissions not currently held:\n{lines}"

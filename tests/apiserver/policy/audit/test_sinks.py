@@ -37,7 +37,7 @@ def test_an_event_has_the_members_of_upstream_in_their_order() -> None:
     found.annotate("b", "3")
     found.record_request({"metadata": {"name": "other", "uid": "u2"}, "data": {}})
     found.record_response({"kind": "Pod"})
-    found.acts_as, found.constraint = USER, "impersonate:user-info"
+    found.impersonated_user, found.constraint = USER, "impersonate:user-info"
     found.status = {"metadata": {}, "code": 200}
     made = found.event(STARTED, 1_800_000_000_223_456)
     assert made == {

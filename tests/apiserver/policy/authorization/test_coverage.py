@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kvstack.apiserver.policy.authorization.rbac.coverage import merged, missing, shown
+from kvstack.apiserver.policy.authorization.rbac.coverage import merged, missing, rule_text
 from tests.apiserver.policy.authorization.roles import rule, urls
 
 
@@ -49,7 +49,7 @@ def test_what_is_missing_is_merged_by_resource_and_name() -> None:
         rule("get", "core", "secrets", "a b"),
     ]
     lacking = merged(missing([rule("get", "apps", "pods")], wanted))
-    assert sorted(map(shown, lacking)) == [
+    assert sorted(map(rule_text, lacking)) == [
         '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list" "watch"]}',
         '{APIGroups:[""], Resources:["secrets"], ResourceNames:["a"], Verbs:["get"]}',
         '{APIGroups:[""], Resources:["secrets"], ResourceNames:["b"], Verbs:["get"]}',
