@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.ctl import Ctl, Play
 from tests.support.servers import Server, etcd, ours, running
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("etcdctl")]
 
@@ -196,38 +197,6 @@ SCRIPTS = {
         watch compaction/a --rev={r+1}
         endpoint hashkv
     """,
-    "lease": """
-        lease grant 600
-        lease grant 1200 -w json
-        lease grant 0
-        lease grant -5
-        lease grant 10000000000
-        lease grant many
-        lease revoke {lease2}
-        lease list
-        lease list -w json
-        put lease/a 1 --lease={lease0}
-        put lease/b 2
-        put lease/c 3 --lease={lease1}
-        lease timetolive {lease0}
-        lease timetolive {lease0} --keys
-        lease timetolive {lease1} --keys -w json
-        lease timetolive {lease1} --keys -w fields
-        lease timetolive 1234
-        lease timetolive 1234 --keys -w json
-        lease keep-alive {lease0} --once
-        lease keep-alive {lease0} --once -w json
-        lease keep-alive {lease0} --once -w fields
-        lease keep-alive 1234 --once
-        lease revoke 1234
-        lease revoke {lease0}
-        lease revoke {lease0}
-        get lease/ --prefix -w json
-        lease revoke {lease1} -w json
-        get lease/ --prefix
-        lease list
-        lease timetolive {lease0} --keys
-    """,
     "member list": """
         member list
         member list -w json
@@ -271,6 +240,42 @@ SCRIPTS = {
         version
     """,
 }
+
+LEASES = """
+    lease grant 600
+    lease grant 1200 -w json
+    lease grant 900
+    lease grant -5
+    lease grant 10000000000
+    lease grant many
+    lease revoke {lease2}
+    lease grant 0
+"""
+LEASES_THAT_LAST = """
+    lease list
+    lease list -w json
+    put lease/a 1 --lease={lease0}
+    put lease/b 2
+    put lease/c 3 --lease={lease1}
+    lease timetolive {lease0}
+    lease timetolive {lease0} --keys
+    lease timetolive {lease1} --keys -w json
+    lease timetolive {lease1} --keys -w fields
+    lease timetolive 1234
+    lease timetolive 1234 --keys -w json
+    lease keep-alive {lease0} --once
+    lease keep-alive {lease0} --once -w json
+    lease keep-alive {lease0} --once -w fields
+    lease keep-alive 1234 --once
+    lease revoke 1234
+    lease revoke {lease0}
+    lease revoke {lease0}
+    get lease/ --prefix -w json
+    lease revoke {lease1} -w json
+    get lease/ --prefix
+    lease list
+    lease timetolive {lease0} --keys
+"""
 
 
 def _watch(ctl: Ctl) -> None:
@@ -342,9 +347,17 @@ def _watch_interactively(ctl: Ctl) -> None:
         watch.interrupt()
 
 
+def _leases(ctl: Ctl) -> None:
+    ctl.play(LEASES)
+    # The shortest is of two seconds. It ends by itself, before anything is listed.
+    show = ["lease", "timetolive", ctl.leases[-1]]
+    wait_for(lambda: b"expired" in ctl._run(show, b"").stdout, "the short lease ends")
+    ctl.play(LEASES_THAT_LAST)
+
+
 def _lease_ends(ctl: Ctl) -> None:
     """A lease nobody renews ends, and its keys with it: a watcher sees them go."""
-    ctl("lease grant 2")
+    ctl("lease grant 5")
     ctl("put ends/a 1 --lease={lease}")
     with ctl.talk("watch ends/a --rev={r+1}") as watch:
         watch.hears("DELETE\nends/a\n\n")
@@ -355,12 +368,12 @@ def _lease_ends(ctl: Ctl) -> None:
 
 
 def _lease_is_kept(ctl: Ctl) -> None:
-    ctl("lease grant 3")
+    ctl("lease grant 5")
     ctl("put kept/a 1 --lease={lease}")
     with ctl.talk("lease keep-alive {lease}") as keeper:
-        keeper.hears("keepalived with TTL(3)", times=3)
+        keeper.hears("keepalived with TTL(5)", times=3)
         ctl("get kept/a")
-        keeper.hears("keepalived with TTL(3)")
+        keeper.hears("keepalived with TTL(5)")
     ctl("lease revoke {lease}")
     ctl("get kept/a -w json")
 
@@ -493,6 +506,7 @@ PLAYS: dict[str, Play] = {
     "watch runs a command": _watch_runs_a_command,
     "watch from the future": _watch_from_the_future,
     "watch interactively": _watch_interactively,
+    "lease": _leases,
     "lease ends": _lease_ends,
     "lease is kept": _lease_is_kept,
     "lock": _lock,
