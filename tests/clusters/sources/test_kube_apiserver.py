@@ -6,9 +6,12 @@ All three are the same cluster. What a source does with the server is read from 
 """
 
 import asyncio
+import base64
 import json
 import os
+import re
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +27,8 @@ from kvstack.agents.client.built_in import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     NAMESPACES,
+    NODES,
+    PODS,
     SECRETS,
     SERVICE_ACCOUNTS,
     SERVICES,
@@ -64,6 +69,7 @@ ROLES: Final = ResourceType(RBAC, "v1", "clusterroles", "ClusterRole", is_namesp
 BINDINGS: Final = ResourceType(
     RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", is_namespaced=False
 )
+EVENTS: Final = ResourceType("", "v1", "events", "Event")
 READABLE: Final = (
     "configmaps",
     "events",
@@ -89,6 +95,8 @@ class Upstream(NamedTuple):
     store: Server
     kubeconfig: Path
     audit: Path
+    encryption: Path
+    """The configuration by which Secrets are encrypted."""
 
     def api(self, user: str) -> Api:
         cluster = Kubeconfigs([self.kubeconfig]).cluster(user)
@@ -111,8 +119,8 @@ class Upstream(NamedTuple):
 
 
 @contextmanager
-def api_server(directory: Path, store: Server) -> Iterator[Upstream]:
-    """Run kube-apiserver on a store."""
+def api_server(directory: Path, store: Server, encryption: Path, *flags: str) -> Iterator[Upstream]:
+    """Run kube-apiserver on a store; encryption: the configuration by which Secrets are kept."""
     (port,) = free_ports(1)
     (directory / "tokens").write_text(
         f"t-{ADMIN},{ADMIN},{ADMIN},system:masters\n"
@@ -131,7 +139,7 @@ def api_server(directory: Path, store: Server) -> Iterator[Upstream]:
     )
     key = directory / "sa.key"
     subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-    upstream = Upstream(store, directory / "config", directory / "audit.log")
+    upstream = Upstream(store, directory / "config", directory / "audit.log", encryption)
     upstream.kubeconfig.write_text(yaml.safe_dump(kubeconfig_of(port)))
     upstream.kubeconfig.chmod(0o600)
     log_path = directory / "apiserver.log"
@@ -141,6 +149,7 @@ def api_server(directory: Path, store: Server) -> Iterator[Upstream]:
         *("--service-account-issuer=https://test", f"--service-account-key-file={key}"),
         *(f"--service-account-signing-key-file={key}", "--service-cluster-ip-range=10.96.0.0/16"),
         *("--bind-address=127.0.0.1", "--advertise-address=192.0.2.1", f"--secure-port={port}"),
+        *(f"--encryption-provider-config={encryption}", *flags),
         *(f"--audit-log-path={upstream.audit}", f"--audit-policy-file={directory / 'audit.yaml'}"),
     )
     with log_path.open("wb") as log:
@@ -155,6 +164,22 @@ def api_server(directory: Path, store: Server) -> Iterator[Upstream]:
     finally:
         process.kill()
         process.wait()
+
+
+def write_encryption(path: Path) -> Path:
+    """Write an EncryptionConfiguration with a key of its own."""
+    key_text = base64.b64encode(os.urandom(32)).decode()
+    providers = [{"aescbc": {"keys": [{"name": "k", "secret": key_text}]}}, {"identity": {}}]
+    path.write_text(
+        yaml.safe_dump(
+            {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "EncryptionConfiguration",
+                "resources": [{"resources": ["secrets"], "providers": providers}],
+            }
+        )
+    )
+    return path
 
 
 def kubeconfig_of(port: int) -> dict[str, Any]:
@@ -225,6 +250,19 @@ async def fill(api: Api) -> None:
     role = {"kind": "ClusterRole", "name": LIMITED, "apiGroup": RBAC}
     binding = {"metadata": {"name": LIMITED}, "roleRef": role, "subjects": [subject]}
     await api.create(BINDINGS, "", binding)
+    node = {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4", "pods": "10"}}}
+    await api.create(NODES, "", node)
+    container = {"name": "c", "image": "registry.example/job:1"}
+    spec = {
+        "containers": [container],
+        "nodeName": "n1",
+        "automountServiceAccountToken": False,
+    }
+    pod = await api.create(PODS, SHOP, {"metadata": {"name": "bound"}, "spec": spec})
+    about = {"kind": "Pod", "apiVersion": "v1", "namespace": SHOP, "name": "bound"}
+    about["uid"] = pod["metadata"]["uid"]
+    event = {"metadata": {"name": "bound.1"}, "involvedObject": about, "reason": "Started"}
+    await api.create(EVENTS, SHOP, {**event, "type": "Normal", "message": "started"})
     # A second version of some objects, and one that goes.
     for name in ("c0003", "c0004"):
         changed = await api.get(CONFIG_MAPS, SHOP, name)
@@ -252,7 +290,8 @@ async def _create_once_served(api: Api, obj: dict[str, Any]) -> None:
 @pytest.fixture(scope="module")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
     directory = tmp_path_factory.mktemp("upstream")
-    with running(etcd(directory / "etcd")) as store, api_server(directory, store) as server:
+    keys = write_encryption(directory / "encryption.yaml")
+    with running(etcd(directory / "etcd")) as store, api_server(directory, store, keys) as server:
 
         async def main() -> None:
             api = server.api(ADMIN)
@@ -263,6 +302,11 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upstream]:
 
         asyncio.run(main())
         yield server
+
+
+def read_store(upstream: Upstream, **options: Any) -> Contents:
+    source = EtcdSource([upstream.store.client_url])
+    return asyncio.run(source.read(ReadOptions(**options), Silent()))
 
 
 def without_its_servers(rows: Sequence[KeyValue]) -> dict[bytes, KeyValue]:
@@ -276,10 +320,10 @@ def test_the_same_by_its_api_of_its_store_and_of_a_snapshot(
     by_api = upstream.read()
     path = tmp_path / "snapshot.db"
     etcdctl(upstream.store, "snapshot", "save", str(path))
-    of_store = asyncio.run(
-        EtcdSource([upstream.store.client_url]).read(ReadOptions(at=str(by_api.revision)), Silent())
-    )
-    of_file = asyncio.run(StateFileSource(path).read(ReadOptions(), Silent()))
+    encryption = str(upstream.encryption)
+    of_store = read_store(upstream, at=str(by_api.revision), encryption_config=encryption)
+    options = ReadOptions(encryption_config=encryption)
+    of_file = asyncio.run(StateFileSource(path).read(options, Silent()))
     assert by_api.revision == of_store.revision <= of_file.revision
     assert by_api.origin.version == "v1.37.1"
     assert by_api.origin.kind == "API server"
@@ -302,6 +346,21 @@ def test_the_same_by_its_api_of_its_store_and_of_a_snapshot(
     assert revisions["api"] == revisions["store"] == revisions["file"]
     assert [(each.what, each.number) for each in of_store.left_out] == []
     assert [each.what for each in by_api.left_out] == ["remote.example.com/v1"]
+    events = [kv for kv in by_api.rows if kv.key.startswith(b"/registry/events/")]
+    assert events
+    assert all(contents.leases for contents in (by_api, of_store, of_file))
+    assert not any(
+        kv.key.startswith((b"/registry/masterleases", b"/registry/ranges"))
+        for contents in (by_api, of_store, of_file)
+        for kv in contents.rows
+    )
+
+
+def test_encrypted_secrets_are_left_out_of_a_store_without_their_keys(upstream: Upstream) -> None:
+    contents = read_store(upstream)
+    assert [(each.what, each.number) for each in contents.left_out] == [("secrets", 1)]
+    assert GroupResource("", "secrets") in contents.unread
+    assert not any(kv.key.startswith(b"/registry/secrets/") for kv in contents.rows)
 
 
 def test_what_a_user_may_not_read_is_named(upstream: Upstream) -> None:
@@ -320,6 +379,73 @@ def test_what_a_user_may_not_read_is_named(upstream: Upstream) -> None:
     } == {kv.key: kv.mod_revision for kv in everything.rows if kv.key.split(b"/")[2] in read_whole}
 
 
+class Once:
+    """Progress that does something once, when some objects were read."""
+
+    def __init__(self, after: int, do: Callable[[], None]) -> None:
+        self.after, self.do, self.is_done = after, do, False
+
+    def say(self, text: str) -> None:
+        words = text.split()
+        if words[0] == "reading:" and int(words[1]) >= self.after and not self.is_done:
+            self.is_done = True
+            self.do()
+
+
+def read_while_it_is_compacted(
+    upstream: Upstream, made: str, gone: str
+) -> tuple[Contents, set[str]]:
+    """Make and delete a ConfigMap while they are read; return the contents, and which there are."""
+
+    async def change() -> None:
+        api = upstream.api(ADMIN)
+        try:
+            await api.create(CONFIG_MAPS, SHOP, config_map(made))
+            await api.delete(CONFIG_MAPS, SHOP, gone)
+        finally:
+            await api.close()
+
+    def change_and_compact() -> None:
+        thread = threading.Thread(target=lambda: asyncio.run(change()))
+        thread.start()
+        thread.join()
+        status = json.loads(etcdctl(upstream.store, "endpoint", "status", "-w", "json").stdout)
+        revision = status[0]["Status"]["header"]["revision"]
+        etcdctl(upstream.store, "compaction", "--physical", str(revision))
+
+    progress = Once(PAGE_OBJECTS, change_and_compact)
+    contents = asyncio.run(upstream.source().read(ReadOptions(), progress))
+    assert progress.is_done
+    prefix = f"/registry/configmaps/{SHOP}/".encode()
+    keys = [kv.key for kv in contents.rows if kv.key.startswith(prefix)]
+    return contents, {key.removeprefix(prefix).decode() for key in keys}
+
+
+def test_a_store_that_is_compacted_while_its_server_is_read(upstream: Upstream) -> None:
+    """The server has the state in memory, and goes on with it."""
+    contents, names = read_while_it_is_compacted(upstream, "c0000-first", "c0900")
+    assert [each.what for each in contents.left_out] == ["remote.example.com/v1"]
+    assert "c0900" in names
+    assert "c0000-first" not in names
+
+
+def test_a_server_that_gives_up_a_revision_while_it_is_read(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    """410, as of servers before 1.34: the kind is read as it is now, and that is reported."""
+    gate = "--feature-gates=ListFromCacheSnapshot=false"
+    with api_server(tmp_path, upstream.store, upstream.encryption, gate) as older:
+        contents, names = read_while_it_is_compacted(older, "c0000-second", "c0901")
+    [left] = [each for each in contents.left_out if each.what == "configmaps"]
+    assert "its revision was given up while it was read" in left.why
+    read_at = re.match(r"read at revision (\d+) and not \d+: ", left.why)
+    assert read_at is not None
+    assert int(read_at[1]) <= contents.revision
+    assert "c0901" not in names
+    assert "c0000-second" in names
+    assert all(kv.mod_revision <= contents.revision for kv in contents.rows)
+
+
 @pytest.fixture
 def user(tmp_path: Path, upstream: Upstream) -> Iterator[User]:
     found = User(tmp_path, upstream)  # type: ignore[arg-type]
@@ -327,14 +453,13 @@ def user(tmp_path: Path, upstream: Upstream) -> Iterator[User]:
     found.run("delete", "fork", "--all")
 
 
-def listed(api: Api, resource: ResourceType) -> Callable[[], Any]:
-    return lambda: api.list_all(resource)
-
-
 def test_a_fork_has_the_same_objects_and_a_plan_is_made_of_it(
     upstream: Upstream, user: User
 ) -> None:
     said = user.run("fork", "--name=copy", "--without=controllers,scheduler,nodes")
+    store = f"etcd://{upstream.store.endpoint}"
+    keys = f"--encryption-provider-config={upstream.encryption}"
+    assert user.call("diff", FORKER, store, keys)[0] == "no difference\n"
     assert f'of "{FORKER}" at revision ' in said.stdout
     assert "remote.example.com" in said.stdout + said.stderr
 
