@@ -16,6 +16,7 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import (
     CONFIG_MAPS,
     CUSTOM_RESOURCE_DEFINITIONS,
+    EVENTS,
     NAMESPACES,
     NODES,
     PODS,
@@ -201,6 +202,26 @@ def test_calls_that_were_not_made_are_counted(user: User) -> None:
     [heading, row] = user.call("get", "forks")[0].splitlines()
     at = heading.index("NOT CALLED")
     assert int(row[at:].split()[0]) == hook["times"]
+
+
+def test_events_come_along_and_end(user: User, source: BackgroundCluster) -> None:
+    about = {"kind": "ConfigMap", "apiVersion": "v1", "namespace": "shop", "name": "of-the-shop"}
+    event = {"metadata": {"name": "seen.1"}, "involvedObject": about, "reason": "Seen"}
+    call(source.kubeconfig, lambda api: api.create(EVENTS, "shop", {**event, "message": "x"}))
+    parts = "--without=controllers,scheduler,nodes,metrics,dashboard"
+    user.run("fork", "--name", "with", "--clock", "paused", parts)
+    user.run("fork", "--name", "bare", "--events=false", parts)
+
+    def names(fork: str) -> set[str]:
+        events = call(user.kubeconfig(fork), lambda api: api.list_all(EVENTS))
+        return {each["metadata"]["name"] for each in events}
+
+    assert "seen.1" in names("with")
+    assert "seen.1" not in names("bare")
+    user.call("clock", "advance", "50m", "--fork", "with")
+    assert "seen.1" in names("with")
+    user.call("clock", "advance", "15m", "--fork", "with")
+    assert "seen.1" not in names("with")
 
 
 def test_a_dump_of_kubectl(user: User, source: BackgroundCluster) -> None:
