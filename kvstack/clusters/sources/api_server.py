@@ -152,7 +152,12 @@ class _Reading:
         except ApiError:
             return ""
         version = str(info.get("gitVersion", ""))
-        if version == f"v{KUBERNETES_VERSION}" and str(info.get("goVersion")).startswith("python"):
+        is_ours = str(info.get("goVersion")).startswith("python")
+        if not is_ours and (self._root or self._options.since_s):
+            # A user without rights to all paths would be answered that it is forbidden.
+            flag = f"--at {self._options.at}" if self._root else "--since"
+            raise SourceError(f"{flag}: {_NO_PAST}")
+        if is_ours and version == f"v{KUBERNETES_VERSION}":
             self._encoder = Encoder(self._kinds, is_own=True)
             self._listing = self._new_listing()
         return version

@@ -42,7 +42,7 @@ from kvstack.clusters.contents import Contents
 from kvstack.clusters.sources.api_listing import PAGE_OBJECTS
 from kvstack.clusters.sources.api_server import ApiServerSource
 from kvstack.clusters.sources.etcd import EtcdSource
-from kvstack.clusters.sources.source import ReadOptions, Silent
+from kvstack.clusters.sources.source import ReadOptions, Silent, SourceError
 from kvstack.clusters.sources.state_files import StateFileSource
 from kvstore.client.values import KeyValue
 from tests.clusters.support.sources import (
@@ -59,7 +59,7 @@ from tests.support.servers import Server, etcd, etcdctl, running
 from tests.support.waiting import wait_for
 
 API_SERVER: Final = os.environ.get("KVSTACK_TEST_KUBE_APISERVER", "")
-ADMIN, FORKER, LIMITED = "admin", "forker", "limited"
+ADMIN, FORKER, LIMITED, TENANT = "admin", "forker", "limited", "tenant"
 READY_S: Final = 120.0
 SHOP: Final = "shop"
 MANY: Final = 2 * PAGE_OBJECTS + 7
@@ -69,6 +69,7 @@ ROLES: Final = ResourceType(RBAC, "v1", "clusterroles", "ClusterRole", is_namesp
 BINDINGS: Final = ResourceType(
     RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", is_namespaced=False
 )
+BINDINGS_OF_NAMESPACES: Final = ResourceType(RBAC, "v1", "rolebindings", "RoleBinding")
 EVENTS: Final = ResourceType("", "v1", "events", "Event")
 READABLE: Final = (
     "configmaps",
@@ -126,6 +127,7 @@ def api_server(directory: Path, store: Server, encryption: Path, *flags: str) ->
         f"t-{ADMIN},{ADMIN},{ADMIN},system:masters\n"
         f"t-{FORKER},{FORKER},{FORKER},system:masters\n"
         f"t-{LIMITED},{LIMITED},{LIMITED}\n"
+        f"t-{TENANT},{TENANT},{TENANT}\n"
     )
     (directory / "audit.yaml").write_text(
         yaml.safe_dump(
@@ -183,7 +185,7 @@ def write_encryption(path: Path) -> Path:
 
 
 def kubeconfig_of(port: int) -> dict[str, Any]:
-    users = (ADMIN, FORKER, LIMITED)
+    users = (ADMIN, FORKER, LIMITED, TENANT)
     cluster = {"server": f"https://127.0.0.1:{port}", "insecure-skip-tls-verify": True}
     return {
         "apiVersion": "v1",
@@ -243,13 +245,22 @@ async def fill(api: Api) -> None:
         {"apiGroups": [""], "resources": list(READABLE), "verbs": ["get", "list"]},
         {"apiGroups": ["apps", "apiextensions.k8s.io", "example.com"], "resources": ["*"],
          "verbs": ["list"]},
-        {"nonResourceURLs": ["*"], "verbs": ["get"]},
     ]  # fmt: skip
     await api.create(ROLES, "", {"metadata": {"name": LIMITED}, "rules": rules})
     subject = {"kind": "User", "name": LIMITED, "apiGroup": RBAC}
     role = {"kind": "ClusterRole", "name": LIMITED, "apiGroup": RBAC}
     binding = {"metadata": {"name": LIMITED}, "roleRef": role, "subjects": [subject]}
     await api.create(BINDINGS, "", binding)
+    rules = [
+        {"apiGroups": [""], "resources": ["configmaps", "pods", "serviceaccounts"],
+         "verbs": ["list"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
+    ]  # fmt: skip
+    await api.create(ROLES, "", {"metadata": {"name": TENANT}, "rules": rules})
+    role = {"kind": "ClusterRole", "name": TENANT, "apiGroup": RBAC}
+    subject = {**subject, "name": TENANT}
+    binding = {"metadata": {"name": TENANT}, "roleRef": role, "subjects": [subject]}
+    await api.create(BINDINGS_OF_NAMESPACES, SHOP, binding)
     node = {"metadata": {"name": "n1"}, "status": {"capacity": {"cpu": "4", "pods": "10"}}}
     await api.create(NODES, "", node)
     container = {"name": "c", "image": "registry.example/job:1"}
@@ -354,6 +365,44 @@ def test_the_same_by_its_api_of_its_store_and_of_a_snapshot(
         for contents in (by_api, of_store, of_file)
         for kv in contents.rows
     )
+
+
+def test_rights_in_one_namespace(upstream: Upstream) -> None:
+    """No Secrets, no custom resources, and nothing of the cluster."""
+    everything = upstream.read()
+    contents = upstream.read(TENANT, namespaces=(SHOP,))
+    named = {each.what for each in contents.left_out}
+    assert {"namespaces", "nodes", f"secrets in {SHOP}", f"widgets.example.com in {SHOP}"} <= named
+    within = f"/{SHOP}/".encode()
+    for resource in (b"configmaps", b"deployments", b"pods", b"serviceaccounts"):
+        assert [kv.key for kv in contents.rows if kv.key.split(b"/")[2] == resource] == [
+            kv.key
+            for kv in everything.rows
+            if kv.key.split(b"/")[2] == resource and within in kv.key
+        ], resource
+    assert all(within in kv.key for kv in contents.rows)
+
+
+def test_its_past_by_a_revision_and_not_by_a_time(upstream: Upstream) -> None:
+    async def change() -> None:
+        api = upstream.api(ADMIN)
+        try:
+            await api.create(CONFIG_MAPS, SHOP, config_map("c0000-late"))
+            await api.delete(CONFIG_MAPS, SHOP, "c0950")
+        finally:
+            await api.close()
+
+    before = upstream.read()
+    asyncio.run(change())
+    past = upstream.read(at=str(before.revision))
+    assert past.revision == before.revision
+    assert without_its_servers(past.rows) == without_its_servers(before.rows)
+    assert without_its_servers(upstream.read().rows) != without_its_servers(before.rows)
+    for user in (FORKER, LIMITED):
+        with pytest.raises(SourceError, match="this server does not show its past state"):
+            upstream.read(user, at="2026-01-01T00:00:00Z")
+        with pytest.raises(SourceError, match="--since: this server does not show its past"):
+            upstream.read(user, since_s=60.0)
 
 
 def test_encrypted_secrets_are_left_out_of_a_store_without_their_keys(upstream: Upstream) -> None:
