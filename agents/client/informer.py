@@ -8,7 +8,8 @@
 A handler is called for every object that existed before it was added. After a lost watch it gets
 deletions in between with the last known state. An object that was replaced by one of the same
 name and another uid is a deletion and an addition. managedFields, which no agent reads, are
-left out, and what objects have in common is held once (`sharing`).
+left out, and what objects have in common is held once (`structural_sharing`). `lighten` leaves out
+more.
 """
 
 import asyncio
@@ -20,12 +21,20 @@ from kvstack.agents.client.built_in import ENDPOINT_SLICES, NODES, PODS, REPLICA
 from kvstack.agents.client.object_store import ObjectStore, key_of
 from kvstack.agents.client.reflector import WATCH_S, Reflector
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.client.structural_sharing import SHALLOW, share, share_status
+from kvstack.agents.client.structural_sharing import (
+    SHALLOW,
+    compact,
+    share,
+    share_metadata,
+    share_status,
+)
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
 
 Handler: TypeAlias = Callable[[Object | None, Object | None], None]
+Lighten: TypeAlias = Callable[[Object], None]
+"""Leaves out parts of a new object that no agent of the process reads."""
 
 _SHARING: Final = frozenset((PODS, REPLICA_SETS, NODES, ENDPOINT_SLICES))
 """Resources with many objects that are alike, and without members of free form, in which 1 and true
@@ -48,6 +57,7 @@ class Informer:
         accept: str = JSON,
         list_accept: str = JSON,
         watch_s: int = WATCH_S,
+        lighten: Lighten | None = None,
     ) -> None:
         self.resource = resource
         self.store = ObjectStore()
@@ -55,6 +65,8 @@ class Informer:
         self._handlers: list[Handler] = []
         self._is_synced = asyncio.Event()
         self._last: Object | None = None
+        """The last object that came: of those that come together many are of one workload."""
+        self._leave_out = lighten
         self._reflector = Reflector(
             api,
             resource,
@@ -117,14 +129,26 @@ class Informer:
 
     def _lighten(self, obj: Object) -> None:
         """Drop the parts of a new object that are not kept, and share the rest."""
+        self._drop(obj)
+        self._share(obj)
+
+    def _drop(self, obj: Object) -> None:
         obj["metadata"].pop("managedFields", None)
+        if self._leave_out is not None:
+            self._leave_out(obj)
+
+    def _share(self, obj: Object) -> None:
+        """Share what an object that is new has in common with the last one."""
+        last, self._last = self._last, obj
         if self.resource in _SHARING:
-            if self._last is not None:
-                share(obj, self._last)
-            self._last = obj
+            compact(obj)
+            if last is not None:
+                share(obj, last)
+        elif last is not None:
+            share_metadata(obj, last)
 
     def _set(self, obj: Object) -> None:
-        obj["metadata"].pop("managedFields", None)
+        self._drop(obj)
         key = key_of(obj)
         old = self.store.get(key)
         if old is not None and old["metadata"].get("uid") != obj["metadata"].get("uid"):
@@ -132,14 +156,13 @@ class Informer:
             old = None
         if old is not None and _version(old) == _version(obj):
             return
-        if self.resource in _SHARING:
-            last = self._last  # of those that come together many are of one workload
-            if old is not None:
-                share(obj, old, SHALLOW)
-                if last is not None:
-                    share_status(obj, old, last)
-            elif last is not None:
-                share(obj, last)
+        if old is None:
+            if obj is not self._last:
+                self._share(obj)
+        elif self.resource in _SHARING:
+            share(obj, old, SHALLOW)
+            if self._last is not None:
+                share_status(obj, old, self._last)
             self._last = obj
         self.store.set(obj)
         self._notify(old, obj)

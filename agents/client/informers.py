@@ -7,16 +7,18 @@ await informers.synced()
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
 
 from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
-from kvstack.agents.client.informer import Informer
+from kvstack.agents.client.informer import Informer, Lighten
 from kvstack.agents.client.reflector import WATCH_S
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.component.clock import Clock
 from kvstack.component.logger import Logger
+
+NOTHING: Final[Mapping[ResourceType, Lighten]] = MappingProxyType({})
 
 
 class Informers:
@@ -30,9 +32,11 @@ class Informers:
         logger: Logger,
         *,
         watch_s: int = WATCH_S,
+        lighten: Mapping[ResourceType, Lighten] = NOTHING,
     ) -> None:
-        """watch_s: the minimum length of a watch."""
+        """watch_s: the minimum length of a watch; lighten: leaves out parts of whole objects."""
         self._watch_s = watch_s
+        self._lighten = lighten
         self._api = api
         self._clock = clock
         self._random = random
@@ -55,6 +59,7 @@ class Informers:
                 accept=METADATA if metadata_only else JSON,
                 list_accept=METADATA_LIST if metadata_only else JSON,
                 watch_s=self._watch_s,
+                lighten=None if metadata_only else self._lighten.get(resource),
             )
             name = f"informer of {resource}"
             self._tasks[key] = asyncio.get_running_loop().create_task(informer.run(), name=name)

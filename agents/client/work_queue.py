@@ -116,6 +116,8 @@ class WorkQueue(Generic[_Key]):
         key = self._waiting.popleft()
         self._processing.add(key)
         self._dirty.discard(key)
+        if not self._dirty:
+            self._dirty = set()  # a set that was once large never shrinks
         return key
 
     def done(self, key: _Key) -> None:

@@ -17,6 +17,7 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.leader_election import LeaderElection
 from kvstack.agents.client.rate_limiter import NO_LIMIT, RateLimiter, TokenBucket
+from kvstack.agents.controllers.light_objects import LIGHT
 from kvstack.agents.controllers.table import controllers
 from kvstack.agents.manager.configuration import configz
 from kvstack.agents.manager.flags import TABLE
@@ -107,7 +108,7 @@ async def serve(
         shared = api("shared-informers", limiter_of(settings, clock))
 
         async def lead() -> None:
-            async with Informers(shared, clock, random, log) as informers:
+            async with Informers(shared, clock, random, log, lighten=LIGHT) as informers:
                 environment = Environment(informers, clock, random, log, settings.workers)
                 options = settings.controllers
                 if not options.root_ca and cluster.ca:

@@ -22,6 +22,7 @@ from kvstack.agents.client.built_in import NODES as BUILT_IN_NODES
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informers import Informers
+from kvstack.agents.controllers.light_objects import LIGHT
 from kvstack.agents.controllers.options import Options as ControllerOptions
 from kvstack.agents.controllers.table import controllers
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
@@ -140,7 +141,9 @@ class LocalAgents:
         """Return once all of them work; whatever comes of it, `stop` ends them."""
         running = self._running
         api = self.api(User(_MANAGER), "kube-controller-manager/shared-informers")
-        informers = Informers(api, self._clock, self._random, self._logger, watch_s=WATCH_S)
+        informers = Informers(
+            api, self._clock, self._random, self._logger, watch_s=WATCH_S, lighten=LIGHT
+        )
         await running.enter_async_context(informers)
         self._informers = informers
         if CONTROLLERS not in self._options.without:

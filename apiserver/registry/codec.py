@@ -14,6 +14,7 @@ the same fields, or where a webhook converts between them.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from sys import intern
 from typing import Any, Final, NamedTuple
 
@@ -114,7 +115,8 @@ class Codec:
 
     def record(self, key: str, body: bytes, revision: int, obj: Object, lease: int = 0) -> Record:
         """Return the record of an object, given its body without resourceVersion as well."""
-        labels = obj["metadata"].get("labels") or NO_LABELS
+        labels = obj["metadata"].get("labels")
+        labels = _shared(tuple(labels.items())) if labels else NO_LABELS
         at = -1 if self._sorts else version_offset(body)
         if at < 0:
             body = self._versioned(body, revision)
@@ -204,6 +206,12 @@ class Codec:
         metadata = obj["metadata"]
         obj["metadata"] = {n: metadata[n] for n in self._meta_members if n in metadata}
         return json_text.write(obj)[1:]
+
+
+@lru_cache(maxsize=256)
+def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return labels that records have in common, as those of the objects of one workload."""
+    return dict(items)
 
 
 def _head(kind: str, api_version: str) -> bytes:

@@ -33,7 +33,7 @@ from kvstack.apimachinery.objects.times import TimeError
 from kvstack.apimachinery.well_known import BOOTSTRAP_TOKEN_TYPE
 
 _TOKENS: Final = "kube-system"
-_INFO: Final = "kube-public/cluster-info"
+CLUSTER_INFO: Final = "kube-public/cluster-info"
 _PREFIX: Final = "bootstrap-token-"
 _SIGNATURE: Final = "jws-kubeconfig-"
 _ID: Final = re.compile(r"[a-z0-9]{6}")
@@ -55,7 +55,7 @@ class BootstrapSigner(BaseController):
 
     def reconcile(self, key: str, view: View, now_s: float) -> Plan:
         """Return the plan for cluster-info."""
-        info = view.get(CONFIG_MAPS, _INFO)
+        info = view.get(CONFIG_MAPS, CLUSTER_INFO)
         data = {} if info is None else info.get("data") or {}
         content = data.get("kubeconfig")
         if info is None or content is None:
@@ -138,8 +138,8 @@ def _signing_tokens(view: View, now_s: float) -> Iterator[tuple[str, str]]:
 
 
 def _keys_of_info(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
-    if key_of(new or old or {}) == _INFO:
-        yield _INFO
+    if key_of(new or old or {}) == CLUSTER_INFO:
+        yield CLUSTER_INFO
 
 
 def _keys_of_token(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
@@ -150,4 +150,4 @@ def _keys_of_token(old: Object | None, new: Object | None, view: View) -> Iterab
 
 def _keys_for_signer(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
     for _ in _keys_of_token(old, new, view):
-        yield _INFO
+        yield CLUSTER_INFO

@@ -20,7 +20,7 @@ from kvstack.agents.reconcile.plan import (
 )
 from kvstack.apimachinery.objects.json_object import Object
 
-_NAME: Final = "kube-root-ca.crt"
+ROOT_CA: Final = "kube-root-ca.crt"
 _DESCRIPTION: Final = "kubernetes.io/description"
 _TEXT: Final = (
     "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
@@ -52,7 +52,7 @@ class RootCaPublisher(BaseController):
         namespace = view.get(NAMESPACES, key)
         if namespace is None or (namespace.get("status") or {}).get("phase") != "Active":
             return None
-        config_map = view.get(CONFIG_MAPS, f"{key}/{_NAME}")
+        config_map = view.get(CONFIG_MAPS, f"{key}/{ROOT_CA}")
         if config_map is None:
             yield from self._create(key)
             return None
@@ -64,7 +64,7 @@ class RootCaPublisher(BaseController):
         return None
 
     def _create(self, namespace: str) -> Plan:
-        meta = {"name": _NAME, "annotations": {_DESCRIPTION: _TEXT}}
+        meta = {"name": ROOT_CA, "annotations": {_DESCRIPTION: _TEXT}}
         obj = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": self._data}
         [outcome] = yield [Create(CONFIG_MAPS, namespace, obj)]
         if not outcome.is_namespace_terminating and not outcome.is_conflict:
@@ -79,5 +79,5 @@ def _keys_of_namespace(old: Object | None, new: Object | None, view: View) -> It
 
 def _keys_of_map(old: Object | None, new: Object | None, view: View) -> Iterable[str]:
     meta = (new or old or {})["metadata"]
-    if meta["name"] == _NAME:
+    if meta["name"] == ROOT_CA:
         yield meta["namespace"]

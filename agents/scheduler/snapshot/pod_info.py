@@ -101,14 +101,14 @@ class PodInfo:
         self.key: Final = f"{self.namespace}/{meta['name']}"
         self.uid: Final[str] = meta.get("uid") or self.key
         self.labels: Final[dict[str, str]] = meta.get("labels") or {}
-        self.labels_key: Final[LabelsKey] = (self.namespace, frozenset(self.labels.items()))
+        self.labels_key: Final = _labels_key(self.namespace, tuple(self.labels.items()))
         self.node_name: Final[str] = spec.get("nodeName") or ""
         self.priority: Final[int] = spec.get("priority") or 0
         self.is_terminating: Final = "deletionTimestamp" in meta
-        self.requests: Final[Amounts] = pod_resources.requests_of(obj, placed=placed)
+        self.requests: Final = _shared(pod_resources.requests_of(obj, placed=placed))
         # Upstream's scores forget the own resources of a pod that is still to be placed.
-        self.scored_requests: Final[Amounts] = pod_resources.requests_of(
-            obj, defaulted=True, pod_level=placed, placed=placed
+        self.scored_requests: Final = _shared(
+            pod_resources.requests_of(obj, defaulted=True, pod_level=placed, placed=placed)
         )
         self.ports: Final[tuple[Port, ...]] = _ports(spec)
         affinity = spec.get("affinity")
@@ -125,6 +125,21 @@ class PodInfo:
     def name(self) -> str:
         """Its name."""
         return self.obj["metadata"]["name"]  # type: ignore[no-any-return]
+
+
+def _shared(amounts: "Amounts") -> "Amounts":
+    """Return equal amounts that other pods have, too, if there are any."""
+    return _amounts(tuple(amounts.items()))
+
+
+@lru_cache(maxsize=1024)
+def _amounts(items: tuple[tuple[str, int], ...]) -> "Amounts":
+    return dict(items)
+
+
+@lru_cache(maxsize=1024)
+def _labels_key(namespace: str, items: tuple[tuple[str, str], ...]) -> LabelsKey:
+    return namespace, frozenset(items)
 
 
 def selector_of(obj: Object | None) -> Selector:

@@ -6,6 +6,7 @@ the start of the command until a list of the fork's namespaces is answered. A fo
 without objects is what a process costs by itself.
 """
 
+import asyncio
 import http.client
 import json
 import os
@@ -23,6 +24,9 @@ import orjson
 from bench.procfs import cpu_seconds, memory
 from bench.reporting.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import CONFIG_MAPS, DEPLOYMENTS
+from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.in_memory.cluster_time import PAUSED
 from kvstack.clusters.contents import Contents, Origin
@@ -60,6 +64,8 @@ def play(run: Run) -> None:
     for number in run.rounds():
         with run.step(f"round {number + 1}: a day of virtual time"):
             _measure_day(run, run.directory / f"day-{number}")
+    with run.step("plans"):
+        _measure_plan(run, run.directory / "plan")
     run.note(
         "Six objects of ten are pods that run, fifty on a node; the others ConfigMaps. Values are "
         "those of pods of a real cluster in size (2 KiB)."
@@ -116,7 +122,7 @@ class _User:
         # As where it is installed: modules are not compiled anew by each process.
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
 
-    def run(self, *arguments: str) -> str:
+    def run(self, *arguments: str, code: int = 0) -> str:
         done = subprocess.run(
             [*_KVSTACK, *arguments],
             env=self.environment,
@@ -124,7 +130,7 @@ class _User:
             text=True,
             check=False,
         )
-        if done.returncode:
+        if done.returncode != code:
             raise RuntimeError(f"kvstack {' '.join(arguments)}: {done.stderr}")
         return done.stdout
 
@@ -142,10 +148,6 @@ class _User:
 
 def ask(kubeconfig: str) -> None:
     """Ask the server of a kubeconfig for its namespaces."""
-    import asyncio
-
-    from kvstack.agents.client.api import Api
-    from kvstack.agents.client.kubeconfig import connect, load
 
     async def main() -> None:
         api = Api(connect(load(kubeconfig)))
@@ -250,6 +252,58 @@ def _measure_day(run: Run, directory: Path) -> None:
         seconds = time.perf_counter() - begin
     what = f"{hours} h of an idle cluster with a node, in virtual time"
     run.figures.add(Measure(what, "s", Better.LOWER, limit=2.0), OURS, seconds)
+
+
+PLANNED: Final = 1_000
+PLANNED_PODS: Final = 50
+
+
+def _measure_plan(run: Run, directory: Path) -> None:
+    """Measure a plan of another image for a Deployment, in a cluster of many objects."""
+    directory.mkdir()
+    pods = 5 if run.is_quick else PLANNED_PODS
+    number = 50 if run.is_quick else PLANNED
+    with BackgroundCluster(directory / "cluster", Settings(nodes=10)) as cluster:
+        asyncio.run(_fill(cluster, pods, number))
+        cluster.settle()
+        runtime = directory / "run"
+        runtime.mkdir(mode=0o700)
+        user = _User(runtime, str(cluster.kubeconfig))
+        change = directory / "web.json"
+        change.write_bytes(orjson.dumps(_deployment(pods, "1.5")))
+        what = f"a plan: {number:,} objects, a Deployment of {pods} gets another image"
+        measure = Measure(what, "s", Better.LOWER, limit=2.0)
+        for _ in run.rounds():
+            begin = time.perf_counter()
+            said = user.run("plan", "-f", str(change), code=1)
+            run.figures.add(measure, OURS, time.perf_counter() - begin)
+            if f"{pods} deleted" not in said:
+                raise RuntimeError(f"the plan is not one of this change: {said}")
+
+
+async def _fill(cluster: BackgroundCluster, pods: int, number: int) -> None:
+    """Make a Deployment, and ConfigMaps until there are so many objects."""
+    api = Api(connect(load(cluster.kubeconfig)))
+    try:
+        await api.create(DEPLOYMENTS, "default", _deployment(pods, "1.4"))
+        for each in range(max(0, number - len(list(cluster.rows().records)) - 2 * pods)):
+            data = {"content": f"{each} " * 200}
+            config_map = {"metadata": {"name": f"c{each}"}, "data": data}
+            await api.create(CONFIG_MAPS, "default", config_map)
+    finally:
+        await api.close()
+
+
+def _deployment(pods: int, version: str) -> dict[str, object]:
+    labels = {"app": "web"}
+    container = {"name": "web", "image": f"registry.example/web:{version}"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"replicas": pods, "selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def _post(path: Path) -> dict[str, Any]:

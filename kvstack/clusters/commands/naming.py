@@ -34,6 +34,22 @@ class EtcdAccess:
     key_file: str = ""
     user: str = ""
 
+    def check(self) -> None:
+        """Raise ConfigError for files that cannot be read, before anything waits for an etcd."""
+        files = {
+            "etcd-cafile": self.ca_file,
+            "etcd-certfile": self.cert_file,
+            "etcd-keyfile": self.key_file,
+        }
+        for flag, path in files.items():
+            try:
+                if path:
+                    Path(path).read_bytes()
+            except OSError as error:
+                raise ConfigError(f"--{flag} {path}: {error.strerror}") from error
+        if bool(self.cert_file) != bool(self.key_file):
+            raise ConfigError("--etcd-certfile and --etcd-keyfile need each other")
+
 
 @dataclass(frozen=True, slots=True)
 class NamedSource:
@@ -143,6 +159,7 @@ class Names:
             from kvstack.clusters.sources.etcd import EtcdSource
             from kvstore.client.options import ClientTls
 
+            access.check()
             tls = ClientTls(access.cert_file, access.key_file, access.ca_file)
             return EtcdSource(endpoints, tls, access.user)
 

@@ -57,6 +57,7 @@ _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefin
 _API_SERVICES: Final = ResourceType(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", is_namespaced=False
 )
+_NAMESPACES_OF: Final = GroupResource("", "namespaces")
 _NAMESPACES: Final = ResourceType("", "v1", "namespaces", "Namespace", is_namespaced=False)
 _ORDER: Final = attrgetter("mod_revision", "key")
 _NO_PAST: Final = (
@@ -152,7 +153,12 @@ class _Reading:
         except ApiError:
             return ""
         version = str(info.get("gitVersion", ""))
-        if version == f"v{KUBERNETES_VERSION}" and str(info.get("goVersion")).startswith("python"):
+        is_ours = str(info.get("goVersion")).startswith("python")
+        if not is_ours and (self._root or self._options.since_s):
+            # A user without rights to all paths would be answered that it is forbidden.
+            flag = f"--at {self._options.at}" if self._root else "--since"
+            raise SourceError(f"{flag}: {_NO_PAST}")
+        if is_ours and version == f"v{KUBERNETES_VERSION}":
             self._encoder = Encoder(self._kinds, is_own=True)
             self._listing = self._new_listing()
         return version
@@ -233,7 +239,26 @@ class _Reading:
     ) -> Listed | LeftOut:
         is_past = bool(self._options.at or self._options.since_s)
         async with self._slots:
-            return await self._listing.read(listed, namespace, revision, may_be_newer=not is_past)
+            answer = await self._listing.read(listed, namespace, revision, may_be_newer=not is_past)
+            if isinstance(answer, LeftOut) and _is_of(listed, _NAMESPACES_OF) and not is_past:
+                return await self._read_namespaces(listed, revision) or answer
+            return answer
+
+    async def _read_namespaces(self, listed: ListedResource, revision: int) -> Listed | None:
+        """Return the namespaces that are read, by name; None: one cannot be read.
+
+        Rights in a namespace contain reading its object, and without it nothing can be created in a
+        fork.
+        """
+        rows = []
+        for name in self._options.namespaces:
+            try:
+                obj = await self._api.call("GET", listed.resource.path(name=name))
+            except ApiError:
+                return None  # the refusal of the list says it
+            rows.append(self._encoder.row(listed, obj))
+            self._count_objects(listed, 1)
+        return Listed(rows, revision) if rows else None
 
     async def _changes(self, listed: Sequence[_ListedKind], first: int) -> list[KeyValue]:
         """Return what changed since the first revision."""

@@ -1,6 +1,7 @@
 """The queue of keys: each once, never twice at the same time; and how long failed ones wait."""
 
 import asyncio
+import sys
 
 import pytest
 
@@ -143,3 +144,17 @@ def test_all_keys_share_a_bucket() -> None:
         assert waits[100:] == pytest.approx([0.1, 0.2, 0.3])
 
     run(body())
+
+
+def test_a_queue_that_was_long_holds_little_afterwards() -> None:
+    async def main() -> None:
+        queue: WorkQueue[int] = WorkQueue(SimClock())
+        for key in range(10_000):
+            queue.add(key)
+        for _ in range(10_000):
+            queue.done(await queue.get())
+        sets = [each for each in vars(queue).values() if isinstance(each, set)]
+        assert sets
+        assert max(map(sys.getsizeof, sets)) < 1_000
+
+    run(main())

@@ -107,3 +107,12 @@ def test_a_pod_may_come_before_its_node() -> None:
 def test_zones_take_turns() -> None:
     zones = {0: ("", "a"), 1: ("", "a"), 2: ("", "b"), 3: ("", "a"), 4: ("", "c")}
     assert interleaved(zones) == [0, 2, 4, 1, 3]
+
+
+def test_pods_that_are_alike_hold_requests_and_labels_once() -> None:
+    first, second = pod(1, 2), pod(2, 2)
+    assert first.requests == {"cpu": 1000, "example.com/gpu": 2}
+    assert first.requests is second.requests
+    assert first.scored_requests is second.scored_requests
+    assert first.labels_key is second.labels_key
+    assert pod(3, 1).requests == {"cpu": 1000, "example.com/gpu": 1}

@@ -25,6 +25,7 @@ from kvstack.agents.client.api import Options as ApiOptions
 from kvstack.agents.client.in_process import InProcess
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.object_store import ObjectStore
+from kvstack.agents.controllers.light_objects import LIGHT
 from kvstack.agents.controllers.options import SIGNERS, SignerOptions
 from kvstack.agents.controllers.options import Options as ControllerOptions
 from kvstack.agents.reconcile.local_users import LocalUsers
@@ -144,7 +145,9 @@ class TestCluster:
         """Shared by all controllers."""
         if self._informers is None:
             api = self.api("system:kube-controller-manager", user_agent="kvstack")
-            self._informers = Informers(api, self.clock, self._random.random, self.log)
+            self._informers = Informers(
+                api, self.clock, self._random.random, self.log, lighten=LIGHT
+            )
         return self._informers
 
     def controller_options(self) -> ControllerOptions:

@@ -113,6 +113,19 @@ def test_keys_and_labels_of_one_object_are_held_once() -> None:
     assert second.record.key is second.key is first.record.key
 
 
+def test_labels_of_several_objects_are_held_once() -> None:
+    codec = collection().codec
+    records = []
+    for name, version in (("x", "1"), ("y", "1"), ("z", "2")):
+        metadata = {"name": name, "uid": name, "labels": {"app": "web", "version": version}}
+        value = orjson.dumps({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})
+        records.append(codec.read(f"a/{name}", value, 1))
+    x, y, z = records
+    assert x.labels is y.labels
+    assert x.labels == {"app": "web", "version": "1"}
+    assert z.labels == {"app": "web", "version": "2"}
+
+
 def test_windows_forget_the_oldest() -> None:
     """Changes of one revision together."""
     window = Window(0, changes_max=3)

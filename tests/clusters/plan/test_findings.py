@@ -4,6 +4,7 @@ import asyncio
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.plan.change import PlanError
-from kvstack.clusters.plan.command_change import CommandChange, blocking_refusal
+from kvstack.clusters.plan.command_change import RATE, CommandChange, blocking_refusal
 from kvstack.clusters.plan.file_change import with_fields_handed_over
 from kvstack.clusters.plan.plan_run import PlanSettings
 from kvstack.clusters.plan.printing import as_markdown, as_table
@@ -222,6 +223,14 @@ def test_a_command_that_fails_or_is_not_there_or_takes_too_long(shop: Contents) 
     endless = command(sys.executable, "-c", "import time; time.sleep(600)", limit_s=1.0)
     report = reported(shop, endless)
     assert texts_of(report.stuck) == [f"the command: {sys.executable} did not end within 1 s"]
+
+
+def test_time_goes_on_while_a_command_runs_and_not_too_fast(shop: Contents) -> None:
+    """Nothing is due: it goes faster than the command waits, at most sixty times as fast."""
+    began_s = time.monotonic()
+    report = reported(shop, command(sys.executable, "-c", "import time; time.sleep(1)"))
+    took_s = time.monotonic() - began_s
+    assert 2 < report.outcome.ended_s <= RATE * took_s
 
 
 def test_evictions_block_only_while_nothing_else_happens() -> None:

@@ -130,6 +130,17 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundClus
         yield running
 
 
+WEBHOOK = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: check}
+webhooks:
+- name: check.example.com
+  clientConfig: {url: "https://192.0.2.1/check"}
+  rules: [{apiGroups: [apps], apiVersions: [v1], operations: ["*"], resources: [deployments]}]
+  sideEffects: None
+  admissionReviewVersions: [v1]
+"""
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
 
@@ -178,6 +189,8 @@ def test_nothing_but_reads_reaches_the_cluster(user: User) -> None:
     document = json.loads(user.run("-f", "web.yaml", "-o", "json", code=1).stdout)
     assert document["counts"]["by_you"] == 1
     assert document["deletes"] == 4
+    as_yaml = yaml.safe_load(user.run("-f", "web.yaml", "-o", "yaml", code=1).stdout)
+    assert {**as_yaml, "revision": document["revision"]} == document  # its server goes on
     (deployment,) = document["entries"]
     assert any(each["path"].endswith("image") for each in deployment["fields"])
     assert user.run("-f", "web.yaml", "-o", "markdown", code=1).stdout.startswith("**Plan:** 1 by")
@@ -188,6 +201,30 @@ def test_exit_codes(user: User) -> None:
     (user.directory / "large.yaml").write_text(DEPLOYMENT.replace("cpu: 500m", 'cpu: "900"'))
     assert user.run("-f", "same.yaml", code=0).stdout.startswith("nothing would change\n")
     assert "--fail-on: stuck" in user.run("-f", "large.yaml", "--fail-on=stuck", code=3).stderr
+    # Its pods never start, so that none of the former goes; nothing is unforeseen.
+    user.run("-f", "large.yaml", "--fail-on=unforeseen", code=1)
+    (user.directory / "web.yaml").write_text(DEPLOYMENT.replace("web:1.4", "web:1.5"))
+    said = user.run("-f", "web.yaml", "--fail-on=stuck,delete", code=3).stderr
+    assert "--fail-on: delete" in said
+    (user.directory / "hook.yaml").write_text(
+        WEBHOOK + "---\n" + DEPLOYMENT.replace(":1.4", ":1.5")
+    )
+    said = user.run("-f", "hook.yaml", "--fail-on=unforeseen", code=3).stderr
+    assert "--fail-on: unforeseen" in said
+
+
+def test_a_horizon_and_a_selector(user: User) -> None:
+    """What comes after the horizon is not planned, what is not selected is not applied."""
+    (user.directory / "web.yaml").write_text(DEPLOYMENT.replace("web:1.4", "web:1.5"))
+    near = user.run("-f", "web.yaml", "--until=2s", code=1).stdout
+    far = user.run("-f", "web.yaml", "--until=10m", code=1).stdout
+    assert "+ 4 pods in shop" in far
+    assert "+ 4 pods in shop" not in near
+    both = NAMESPACE + "  labels: {app: other}\n---\n" + DEPLOYMENT.replace("web:1.4", "web:1.5")
+    (user.directory / "both.yaml").write_text(both.replace("{name: shop}", "\n  name: shop"))
+    selected = user.run("-f", "both.yaml", "-l", "app=other", code=1).stdout
+    assert "~ namespace shop" in selected
+    assert "deployment" not in selected
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_kinds_that_may_not_be_listed_are_named(source: BackgroundCluster) -> No
     rules = [
         {"apiGroups": [""], "resources": ["configmaps", "namespaces"], "verbs": ["list"]},
     ]
-    cluster = restricted(source, "reader", rules, "")
+    cluster = restricted(source, "by-name", rules, "")
     contents = asyncio.run(ApiServerSource(cluster, "x").read(ReadOptions(), Silent()))
     kinds = {kv.key.split(b"/")[2] for kv in contents.rows}
     assert kinds == {b"configmaps", b"namespaces", b"clustertrustbundles"}  # which all may read
@@ -198,7 +198,17 @@ def test_rights_in_one_namespace(source: BackgroundCluster) -> None:
     options = ReadOptions(namespaces=("default",))
     contents = asyncio.run(ApiServerSource(cluster, "x").read(options, Silent()))
     assert "c00" in names_of(contents)
-    assert {each.what for each in contents.left_out} >= {"secrets in default", "nodes"}
+    assert {each.what for each in contents.left_out} >= {
+        "secrets in default",
+        "nodes",
+        "namespaces",
+    }
+    rules.append({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]})
+    cluster = restricted(source, "by-name", rules, "default")
+    contents = asyncio.run(ApiServerSource(cluster, "x").read(options, Silent()))
+    assert "namespaces" not in {each.what for each in contents.left_out}
+    assert GroupResource("", "namespaces") not in contents.unread
+    assert b"/registry/namespaces/default" in {kv.key for kv in contents.rows}
 
 
 def test_namespaces_and_events(source: BackgroundCluster) -> None:

@@ -19,7 +19,7 @@ from kvstore.client.values import Delete, KeyValue, Put
 from tests.apiserver.support.api_servers import ApiServer, SharedFiles
 from tests.apiserver.support.requests import asked
 from tests.clusters.support.sources import objects_of
-from tests.support.servers import etcd, free_ports, running
+from tests.support.servers import etcd, etcdctl, free_ports, running
 
 
 def read(url: str, **options: Any) -> Contents:
@@ -64,6 +64,35 @@ def test_an_etcd_that_is_not_there() -> None:
     source = EtcdSource([f"http://127.0.0.1:{port}"], reach_s=0.5)
     with pytest.raises(SourceError, match=f"127.0.0.1:{port}"):
         asyncio.run(source.read(ReadOptions(), Silent()))
+
+
+@pytest.mark.slow
+def test_an_etcd_whose_users_have_passwords(tmp_path: Path) -> None:
+    def read_as(url: str, user: str) -> Contents:
+        source = EtcdSource([url], user=user, reach_s=5.0)
+        return asyncio.run(source.read(ReadOptions(), Silent()))
+
+    with running(etcd(tmp_path / "etcd")) as store:
+        for words in (
+            ("put", "/registry/configmaps/a/b", '{"kind":"ConfigMap","apiVersion":"v1"}'),
+            ("user", "add", "root:secret"),
+            ("user", "grant-role", "root", "root"),
+            ("user", "add", "other:secret"),
+            ("auth", "enable"),
+        ):
+            etcdctl(store, *words)
+        contents = read_as(store.client_url, "root:secret")
+        assert [kv.key for kv in contents.rows] == [b"/registry/configmaps/a/b"]
+        for user, reason in (
+            ("root:wrong", "authentication failed, invalid user ID or password"),
+            ("other:secret", "permission denied"),
+            ("", "user name is empty"),
+        ):
+            with pytest.raises(SourceError) as refused:
+                read_as(store.client_url, user)
+            assert store.client_url in str(refused.value)
+            assert reason in str(refused.value)
+            assert "secret" not in str(refused.value)
 
 
 # Random histories: the fork goes on as the source would.

@@ -17,6 +17,7 @@ from typing_extensions import override
 from kvstack.agents.client.api import Api, Options
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.leader_election import LeaderElection, LeaseName, Terms
+from kvstack.agents.controllers.light_objects import LIGHT
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.controllers.options import Options as ControllerOptions
 from kvstack.agents.controllers.table import controllers
@@ -130,7 +131,9 @@ class ManagerProcess(AgentProcess):
         world = self._world
         world.counts["managers lead"] += 1
         async with AsyncExitStack() as stack:
-            informers = Informers(self.api(_MANAGER), self.clock, self._random, world.log)
+            informers = Informers(
+                self.api(_MANAGER), self.clock, self._random, world.log, lighten=LIGHT
+            )
             await stack.enter_async_context(informers)
             environment = Environment(informers, self.clock, self._random, world.log)
             manager = Manager(self._make(), self, environment)

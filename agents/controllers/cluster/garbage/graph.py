@@ -15,8 +15,9 @@ that is proved absent says nothing of dependents that claim another one for the 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.ownership import is_deleting
@@ -46,6 +47,10 @@ class Identity(NamedTuple):
         return f"[{self.api_version}/{self.kind}, {namespace}name: {self.name}, uid: {self.uid}]"
 
 
+_NO_DEPENDENTS: Final[Mapping[str, "Node"]] = MappingProxyType({})
+"""Of nearly all objects."""
+
+
 class Node:
     """An object, or one that others claim as their owner."""
 
@@ -64,7 +69,18 @@ class Node:
         self.is_being_deleted = False
         self.is_deleting_dependents = False
         self.owners: Sequence[Object] = ()
-        self.dependents: dict[str, Node] = {}
+        self.dependents: Mapping[str, Node] = _NO_DEPENDENTS
+
+    def add_dependent(self, node: "Node") -> None:
+        """Add an object that names it as its owner."""
+        if self.dependents is _NO_DEPENDENTS:
+            self.dependents = {}
+        cast("dict[str, Node]", self.dependents)[node.identity.uid] = node
+
+    def drop_dependent(self, uid: str) -> None:
+        """Remove what no longer names it, if it did."""
+        if uid in self.dependents:
+            cast("dict[str, Node]", self.dependents).pop(uid)
 
     @property
     def key(self) -> str:
@@ -179,10 +195,10 @@ class Graph:
             if owner_node is None:
                 owner_node = Node(claimed_identity(owner, namespace), is_virtual=True)
                 self.nodes[owner["uid"]] = owner_node
-                owner_node.dependents[node.identity.uid] = node
+                owner_node.add_dependent(node)
                 yield owner_node.key
                 continue
-            owner_node.dependents[node.identity.uid] = node
+            owner_node.add_dependent(node)
             if is_doubtful:
                 continue
             theirs = owner_node.identity.namespace
@@ -218,7 +234,7 @@ class Graph:
         for uid in uids:
             owner = self.nodes.get(uid)
             if owner is not None:
-                owner.dependents.pop(node.identity.uid, None)
+                owner.drop_dependent(node.identity.uid)
 
     def _transitions(self, node: Node, old: Object | None, new: Object) -> Iterator[Key]:
         if _begins(old, new, ORPHAN_FINALIZER):

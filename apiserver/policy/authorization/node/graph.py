@@ -5,15 +5,18 @@
     node ◄── volume attachment, resource slice, request for a pod's certificate
 
 References of pods are counted per node, so that a check is one lookup; only volumes and their
-Secrets are found by following claims.
+Secrets are found by following claims. A pod itself is related to its node alone, and pods with the
+same references, as those of one workload are, share them.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from sys import intern
 from typing import Any, Final
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apiserver.policy.authorization.node.references import (
     CLAIMS,
+    PODS,
     Key,
     references_of_pod,
     secrets_of_volume,
@@ -40,6 +43,9 @@ class NodeGraph:
         self._nodes: dict[Key, dict[str, int]] = {}
         """Number of relations to each node, by object."""
         self._pods: dict[tuple[str, str], tuple[str, frozenset[Key]]] = {}
+        """Node and references of each pod that has a node."""
+        self._last: frozenset[Key] = frozenset()
+        """The references of the last pod."""
         self._volumes: dict[str, tuple[Key, tuple[Key, ...]]] = {}
         """Claim and Secrets of each volume."""
         self._volumes_of: dict[Key, set[str]] = {}
@@ -55,6 +61,9 @@ class NodeGraph:
 
     def relates(self, node: str, key: Key) -> bool:
         """Return whether an object is related to a node."""
+        if key[0] == PODS:
+            pod = self._pods.get(key[1:])
+            return pod is not None and pod[0] == node
         if node in self._nodes.get(key, ()):
             return True
         if key[0] == VOLUMES:
@@ -71,9 +80,9 @@ class NodeGraph:
             pod = new or change.previous
             if pod is None:
                 continue
-            pod_key = pod["metadata"]["namespace"], pod["metadata"]["name"]
+            pod_key = intern(pod["metadata"]["namespace"]), pod["metadata"]["name"]
             node = "" if new is None else (new.get("spec") or {}).get("nodeName", "")
-            now = None if new is None or not node else (node, references_of_pod(new))
+            now = None if new is None or not node else (intern(node), self._references(new))
             known = self._pods.get(pod_key)
             if now == known:
                 continue  # the references are the same, as when only the status changed
@@ -83,6 +92,12 @@ class NodeGraph:
             if now is not None:
                 self._pods[pod_key] = now
                 self._count(*now, 1)
+
+    def _references(self, pod: Mapping[str, Any]) -> frozenset[Key]:
+        found = references_of_pod(pod)
+        if found != self._last:
+            self._last = found
+        return self._last
 
     def _change_volumes(self, changes: Sequence[Change]) -> None:
         for new, old in changes:

@@ -42,12 +42,11 @@ _OWN_NAMESPACE: Final = frozenset(("cinder", "csi", "storageos"))
 
 
 def references_of_pod(pod: Obj) -> frozenset[Key]:
-    """Return what the node of a pod may read because of it, including the pod itself."""
-    metadata, spec = pod["metadata"], pod.get("spec") or {}
-    namespace = metadata["namespace"]
-    references = {(PODS, namespace, metadata["name"])}
+    """Return what the node of a pod may read because of it, besides the pod itself."""
     if is_mirror(pod):
-        return frozenset(references)
+        return frozenset()
+    spec, namespace = pod.get("spec") or {}, pod["metadata"]["namespace"]
+    references: set[Key] = set()
     if account := spec.get("serviceAccountName"):
         references.add((SERVICE_ACCOUNTS, namespace, account))
     references.update((SECRETS, namespace, each) for each in secret_names(pod))

@@ -71,6 +71,7 @@ def related(view: FakeView, node: str) -> set[tuple[str, str, str]]:
     for pod in view.list(PODS):
         if pod["spec"]["nodeName"] == node:
             found |= references_of_pod(pod)
+            found.add(("pods", pod["metadata"]["namespace"], pod["metadata"]["name"]))
     for volume in view.list(VOLUMES):
         claim = volume["spec"].get("claimRef")
         if claim and ("persistentvolumeclaims", claim["namespace"], claim["name"]) in found:
@@ -107,3 +108,15 @@ def test_what_is_kept_is_what_is_there(done: list[tuple[bool, tuple[GroupResourc
     assert not graph._pods
     assert not graph._volumes
     assert not graph._volumes_of
+
+
+def test_pods_of_one_workload_hold_their_references_once() -> None:
+    view, graph = FakeView(), NodeGraph()
+    graph.follow(view)
+    volumes = [{"name": "v", "secret": {"secretName": "db"}}]
+    for name in NAMES:
+        metadata = {"namespace": "-".join("ab"), "name": name}
+        view.put(PODS, {"metadata": metadata, "spec": {"nodeName": "n1", "volumes": volumes}})
+    (_, first), (_, second) = graph._pods.values()
+    assert first is second
+    assert all(graph.relates("n1", ("pods", "a-b", name)) for name in NAMES)
