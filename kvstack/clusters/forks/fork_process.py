@@ -323,7 +323,6 @@ class _Fork:
                 if virtual is not None:
                     self._tell(fork, record, began_ns)
                 give_back()
-                gc.freeze()  # what was made so far stays: no collection looks at it
                 settle()
                 await self._until_end(stopped)
         finally:

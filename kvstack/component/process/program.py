@@ -98,6 +98,11 @@ def keep_log_of_loop(log: Logger) -> None:
 
 
 def settle() -> None:
-    """Enable the cyclic garbage collector after loading, and freeze the present objects."""
+    """Enable the cyclic garbage collector after loading, and freeze the present objects.
+
+    They are not looked at before: almost all of them stay, and what waits for a start would wait
+    for a walk over all of them, too. Dead cycles among them go in a quiet period (`idle_memory`).
+    """
     keep_freed_memory()
+    gc.freeze()
     keep_collections_short()

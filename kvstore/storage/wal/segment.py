@@ -21,6 +21,8 @@ SUFFIX: Final = ".wal"
 BROKEN_SUFFIX: Final = ".broken"
 TEMPORARY_SUFFIX: Final = ".tmp"
 
+_BLOCK_BYTES: Final = 1 << 16
+_ZEROS: Final = bytes(_BLOCK_BYTES)
 _NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.wal")
 
 
@@ -61,4 +63,20 @@ def check_sequence(segments: list[SegmentFile]) -> None:
 
 def read_segment(files: Files, handle: int) -> tuple[bytes, int]:
     """Return (the bytes of a segment without the zeros at its end, its length in bytes)."""
-    return files.read(handle, 0, files.data_end(handle)), files.size_bytes(handle)
+    return files.read(handle, 0, _nonzero_end(files, handle)), files.size_bytes(handle)
+
+
+def _nonzero_end(files: Files, handle: int) -> int:
+    """Return the end of the last byte that is not zero.
+
+    Not every file system reports preallocated room as a hole: on tmpfs a log of a few KiB is
+    64 MB of data. Such a segment is read from its end, block by block, and never held as a whole.
+    """
+    end = files.data_end(handle)
+    while end > 0:
+        start = max(end - _BLOCK_BYTES, 0)
+        block = files.read(handle, start, end - start)
+        if not _ZEROS.startswith(block):
+            return start + len(block.rstrip(b"\0"))
+        end = start
+    return 0

@@ -1,4 +1,4 @@
-"""Collections walk what is new: what lives long is walked once; new cycles are collected."""
+"""Collections walk what is new, and what lives long once at most; new cycles are collected."""
 
 import subprocess
 import sys
@@ -74,3 +74,37 @@ def test_frozen_cycles_are_collected_where_that_is_quick(most: int, left: str) -
         timeout=120,
     )
     assert done.stdout.split() == ["100", left, "True"]
+
+
+# Loads much, and ends its start; prints how many objects were walked, and how many dead cycles of
+# the start are left, before and after a look at what is frozen.
+STARTED = f"""
+import gc, weakref
+from kvstack.component.process import collector
+from kvstack.component.process.program import settle
+
+class Knot:
+    def __init__(self):
+        self.own = self
+
+collector.FROZEN_MAX = 10 * {LIVE}
+gc.disable()
+live = [[number] for number in range({LIVE})]
+knots = [weakref.ref(Knot()) for _ in range(100)]
+walked = []
+gc.callbacks.append(lambda phase, info: phase == "start" and walked.append(
+    sum(map(len, map(gc.get_objects, range(info["generation"] + 1))))))
+settle()
+before, most = sum(knot() is not None for knot in knots), max(walked)
+collector.collect_frozen()
+print(most, before, sum(knot() is not None for knot in knots), gc.isenabled())
+"""
+
+
+def test_the_end_of_a_start_walks_nothing() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED], capture_output=True, text=True, check=True, timeout=120
+    )
+    walked_max, *rest = done.stdout.split()
+    assert int(walked_max) < LIVE // 100
+    assert rest == ["100", "0", "True"]
