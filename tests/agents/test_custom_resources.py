@@ -15,11 +15,10 @@ from kvstack.agents.client.built_in import (
 from kvstack.agents.client.discovery import discover
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.controllers.table import controllers
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.cluster import TestCluster
 from tests.support.waiting import answered
-
-Object = dict[str, Any]
 
 pytestmark = pytest.mark.slow
 

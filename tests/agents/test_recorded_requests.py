@@ -9,15 +9,13 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 from kvstack.agents.client.built_in import CONFIG_MAPS, LEASES
 from kvstack.agents.client.in_process import InProcess
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.cluster import TestCluster
-
-Object = dict[str, Any]
 
 RECORDED = Path(__file__).parent / "recorded" / "informers.jsonl.gz"
 READS = 137

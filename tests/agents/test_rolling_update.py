@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,12 +11,12 @@ from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.controllers.table import controllers
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.scheduler.live.scheduler import Scheduler
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 
 pytestmark = pytest.mark.slow
 
-Object = dict[str, Any]
 
 REPLICAS = 4
 LABELS = {"app": "web"}

@@ -15,7 +15,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pytest
 from dns.message import from_wire, make_query
@@ -23,6 +23,7 @@ from dns.rcode import NOERROR, NXDOMAIN
 
 from kvstack.agents.proxy.nftables import program
 from kvstack.agents.standalone.store_socket import socket_path
+from kvstack.apimachinery.objects.json_object import Object
 from kvstore.client import Store, connect
 from kvstore.client.values import Event, EventKind, Events
 from tests.agents.standalone.test_services import Cluster, cluster
@@ -36,7 +37,6 @@ pytestmark = [
     pytest.mark.skipif(bool(program.problem()), reason=program.problem() or "-"),
 ]
 
-Object: TypeAlias = dict[str, Any]
 
 POLL_S: Final = 0.2
 WAIT_S: Final = 60.0

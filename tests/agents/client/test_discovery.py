@@ -1,11 +1,9 @@
 """What is served, as the two forms of discovery tell it."""
 
 import asyncio
-from typing import Any
 
 from kvstack.agents.client.discovery import Discoverer, Discovery, discover
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class Scripted:

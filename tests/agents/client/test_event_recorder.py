@@ -12,14 +12,13 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.event_correlation import EventCorrelator
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import name_is_dns_subdomain
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run
 from tests.sim.stack.timing import SimClock
 from tests.support.list_log import ListLog
 from tests.support.reachable import reachable
-
-Object = dict[str, Any]
 
 
 def event(

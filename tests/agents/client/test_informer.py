@@ -7,11 +7,10 @@ import pytest
 from kvstack.agents.client.api import Event
 from kvstack.agents.client.built_in import CONFIG_MAPS
 from kvstack.agents.client.informer import Informer
+from kvstack.apimachinery.objects.json_object import Object
 from tests.apiserver.support.virtual_time import run
 from tests.sim.stack.timing import SimClock
 from tests.support.list_log import ListLog
-
-Object = dict[str, Any]
 
 
 def obj(name: str, version: int, uid: str = "") -> Object:

@@ -10,12 +10,12 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.leader_election import LeaderElection, LeaseName, Terms
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.leading import lease_events
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run
 from tests.sim.stack.timing import SimClock
 from tests.support.list_log import ListLog
 
-Object = dict[str, Any]
 NAME = LeaseName("kube-system", "test")
 
 

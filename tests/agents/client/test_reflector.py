@@ -11,12 +11,11 @@ from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.reflector import Reflector
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run
 from tests.sim.stack.timing import SimClock
 from tests.support.list_log import ListLog
-
-Object = dict[str, Any]
 
 
 class Received:

@@ -7,25 +7,24 @@ back with a rollback, and ends with the release; its definition stays, as helm l
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import NODE
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.helm.test_chart import Programs
 from tests.apiserver.stories.clients import ClientsMissingError, clients
 from tests.apiserver.support.hook_server import HookServer, allowing, patching, reviewing
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow]
 
-Obj = dict[str, Any]
 
 CHART = Path(__file__).parent / "operator_chart"
 ACCOUNT = "system:serviceaccount:shops:one-operator"
 
 
-def refuses_empty(review: Obj) -> Obj:
+def refuses_empty(review: Object) -> Object:
     """Refuse widgets of size 0."""
     if review["request"]["object"]["spec"]["size"]:
         return allowing()

@@ -37,6 +37,7 @@ from kvstack.agents.kubelet.runtime.process.options import ProcessOptions
 from kvstack.agents.kubelet.runtime.process.process_runtime import ProcessRuntime
 from kvstack.agents.kubelet.server import metrics
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text import pem
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.certs.certificates import new_authority
@@ -44,9 +45,6 @@ from kvstack.component.clock import SystemClock
 from tests.agents.support.cluster import TestCluster, eventually, stored_object
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.waiting import answered
-
-Object = dict[str, Any]
-
 
 pytestmark = [
     pytest.mark.slow,

@@ -17,10 +17,10 @@ from kvstack.agents.kubelet.node import node
 from kvstack.agents.kubelet.node.node_status import StatusOptions
 from kvstack.agents.kubelet.options import KubeletOptions
 from kvstack.agents.kubelet.static.static_pods import StaticSettings
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually, stored_object
 
-Object = dict[str, Any]
 MACHINE = node.Machine(
     "amd64", 4, 8 << 20, 100 << 30, "m", "s", "boot-2", "6.1", "Linux", {"2Mi": 4 << 20}, 1 << 30
 )

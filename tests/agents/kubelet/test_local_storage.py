@@ -24,10 +24,10 @@ from kvstack.agents.standalone.local_storage import (
     check,
     local_storage,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.disks.small_disk import small_disk
 
-Object = dict[str, Any]
 MACHINE = node.Machine("amd64", 4, 8 << 20, 100 << 30, "m", "s", "b", "6.1", "Linux", {}, 0)
 MIB = 1 << 20
 

@@ -19,12 +19,12 @@ from kvstack.agents.kubelet.runtime.cri.gen import api_pb2 as cri
 from kvstack.agents.kubelet.runtime.runtime import Usage
 from kvstack.agents.kubelet.server import metrics, stats
 from kvstack.agents.kubelet.sync.start_times import StartTimes
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.kubelet import test_kubelet, test_kubelet_alone
 from tests.agents.support.cluster import TestCluster
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.waiting import eventually
 
-Object = dict[str, Any]
 Table = dict[str, tuple[str, tuple[str, ...]]]
 """Types and labels of families, by name."""
 POD: Final = ("namespace", "pod")

@@ -6,7 +6,7 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -36,6 +36,7 @@ from kvstack.agents.kubelet.static.static_pods import (
     is_mirror_of,
     mirror_of,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.kubelet.pods.test_worker import container, pod
 from tests.support.clocks import HandClock
@@ -43,7 +44,6 @@ from tests.support.clocks import HandClock
 if TYPE_CHECKING:
     from kvstack.agents.client.api import Api
 
-Object = dict[str, Any]
 
 # Evictions.
 

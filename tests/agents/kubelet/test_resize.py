@@ -10,13 +10,13 @@ from kvstack.agents.client.built_in import EVENTS, PODS
 from kvstack.agents.kubelet.runtime.cgroups import ROOT, Cgroups
 from kvstack.agents.kubelet.sync.allocations import FILE
 from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.kubelet.test_kubelet import Node, log_of, pod, pytestmark, reach, run
 from tests.agents.support.cluster import TestCluster, eventually
 
 __all__ = ["pytestmark"]
 
-Object = dict[str, Any]
 
 SLEEP = "echo began; sleep 1000"
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,13 +21,13 @@ from kvstack.agents.standalone.local_agents import AgentOptions, LocalAgents
 from kvstack.agents.standalone.local_metrics import MetricsOptions
 from kvstack.agents.standalone.parts import NODE
 from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from tests.agents.support.cluster import TestCluster
 from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
-Object = dict[str, Any]
 
 STEP_S = 0.1
 WAIT_S = 90.0

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address, ip_network
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class Connection(NamedTuple):

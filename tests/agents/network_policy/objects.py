@@ -8,9 +8,9 @@ from typing import Any
 from kvstack.agents.network_policy.cluster import Cluster, Direction, NamedRule, OwnPod
 from kvstack.agents.network_policy.pods import facts_of
 from kvstack.agents.network_policy.policies import policy_of
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.network_policy.naive import Connection
 
-Object = dict[str, Any]
 WEB = [
     {"name": "web", "containerPort": 80},
     {"name": "dns", "containerPort": 53, "protocol": "UDP"},

@@ -10,9 +10,9 @@ import pytest
 
 from kvstack.agents.network_policy.cluster import Cluster
 from kvstack.agents.network_policy.policies import RULES_MAX, SELECTORS_MAX, policy_of
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.network_policy.naive import Connection, World
 from tests.agents.network_policy.objects import (
-    Object,
     allows,
     do,
     namespace,

@@ -13,10 +13,11 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.network_policy.enforcer import Enforcer, NotEnforcedError, Sources
 from kvstack.agents.network_policy.nftables.table import Table
 from kvstack.agents.network_policy.own_pods import OwnPods
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.clock import SystemClock
 from kvstack.component.line_log.line_logger import LineLogger
 from kvstack.component.net.nft import NftError
-from tests.agents.network_policy.objects import Object, namespace, pod, policy
+from tests.agents.network_policy.objects import namespace, pod, policy
 from tests.support.waiting import eventually
 
 if TYPE_CHECKING:

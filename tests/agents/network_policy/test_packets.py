@@ -10,10 +10,10 @@ import pytest
 
 from kvstack.agents.network_policy.cluster import Cluster
 from kvstack.agents.network_policy.nftables.table import Table
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.net import nft
 from kvstack.component.net.hosts import has_ipv6
 from tests.agents.network_policy.objects import (
-    Object,
     do,
     namespace,
     pod,

@@ -12,9 +12,9 @@ from kvstack.agents.network_policy.cluster import Chosen, Cluster, Isolated
 from kvstack.agents.network_policy.members import RANGES, Content, Element
 from kvstack.agents.network_policy.pods import facts_of
 from kvstack.agents.network_policy.ranges import ranges_of
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.network_policy.naive import Connection, World
 from tests.agents.network_policy.objects import (
-    Object,
     allows,
     do,
     key_of,

@@ -10,11 +10,11 @@ from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.access import Access
 from kvstack.agents.process.pages import Pages
 from kvstack.agents.process.settings import PageSettings
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.certs.certificates import Profile, issue, new_authority
 from kvstack.component.clock import SystemClock
 from kvstack.component.metrics.exposition import FamilyKind, FamilySamples
 
-Object = dict[str, Any]
 NUMBERS: list[FamilySamples] = [("numbers", FamilyKind.GAUGE, "", 7)]
 
 

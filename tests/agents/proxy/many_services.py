@@ -9,7 +9,8 @@ from kvstack.agents.proxy.nftables.port_rules import rules_of
 from kvstack.agents.proxy.nftables.ruleset import Ruleset
 from kvstack.agents.proxy.nftables.transaction import Transaction
 from kvstack.agents.proxy.rule_settings import RuleSettings
-from tests.agents.proxy.objects import Object, endpoint, endpoint_slice, service
+from kvstack.apimachinery.objects.json_object import Object
+from tests.agents.proxy.objects import endpoint, endpoint_slice, service
 
 
 def many(count: int) -> tuple[Ruleset, Callable[..., Transaction]]:

@@ -1,8 +1,8 @@
 """Services and EndpointSlices of tests."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
-Object: TypeAlias = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def service(name: str = "web", *ports: Object, **spec: Any) -> Object:

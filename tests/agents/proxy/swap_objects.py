@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from tests.agents.proxy.objects import Object, endpoint, endpoint_slice
+from kvstack.apimachinery.objects.json_object import Object
+from tests.agents.proxy.objects import endpoint, endpoint_slice
 
 HERE, THERE = "here", "there"
 PORT: Final = 8080

@@ -38,11 +38,12 @@ from kvstack.agents.proxy.nftables.transaction import (
 )
 from kvstack.agents.proxy.rule_settings import LocalTraffic, RuleSettings
 from kvstack.agents.proxy.services import FAMILIES, Family
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.net import nft_batch
 from kvstack.component.net.nft import run
 from kvstack.component.net.nft_batch import BatchError, Batches, Message
 from tests.agents.proxy.many_services import many
-from tests.agents.proxy.objects import Object, balanced, endpoint, endpoint_slice, service
+from tests.agents.proxy.objects import balanced, endpoint, endpoint_slice, service
 from tests.agents.support.namespaces import has_namespaces
 from tests.support.network.routed import Routed, routed
 

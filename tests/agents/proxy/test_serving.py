@@ -7,7 +7,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from copy import deepcopy
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import orjson
 import pytest
@@ -18,6 +18,7 @@ from kvstack.agents.client.series_recorder import SeriesRecorder
 from kvstack.agents.proxy import serving
 from kvstack.agents.proxy.configuration import DEFAULTS
 from kvstack.agents.proxy.serving import Serving
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from tests.agents.proxy.objects import balanced
@@ -25,8 +26,6 @@ from tests.agents.support.scripted import Answered, Request, Scripted
 from tests.support.list_log import ListLog
 from tests.support.network.routed import routed
 from tests.support.waiting import eventually
-
-Object: TypeAlias = dict[str, Any]
 
 WAIT_S: Final = 60.0
 NODES: Final = "/api/v1/nodes"

@@ -1,14 +1,11 @@
 """Writes are remembered until views show them, also those whose keys nobody asks for again."""
 
-from typing import Any
-
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.reconcile.own_writes import OwnWrites
 from kvstack.agents.reconcile.plan import Delete
+from kvstack.apimachinery.objects.json_object import Object
 from tests.support.clocks import HandClock
-
-Object = dict[str, Any]
 
 
 def pod(name: str) -> Object:

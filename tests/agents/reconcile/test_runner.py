@@ -27,12 +27,12 @@ from kvstack.agents.reconcile.plan import (
     do,
 )
 from kvstack.agents.reconcile.runner import Environment, Runner
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.scripted import Answered, Request, Scripted
 from tests.apiserver.support.virtual_time import run
 from tests.sim.stack.timing import SimClock
 from tests.support.list_log import ListLog
 
-Object = dict[str, Any]
 KEY = "default/a"
 
 

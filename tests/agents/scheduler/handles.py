@@ -9,8 +9,7 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.scheduler.handle import Candidate, PluginError
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 class FakeHandle:

@@ -1,7 +1,6 @@
 """When the wait for the claims of a placed pod is over, and when it is in vain."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -9,8 +8,7 @@ from kvstack.agents.scheduler.handle import PluginError
 from kvstack.agents.scheduler.plugins.binding_progress import Progress
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 SELECTED = "volume.kubernetes.io/selected-node"
 BOUND = "pv.kubernetes.io/bind-completed"

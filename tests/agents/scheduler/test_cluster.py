@@ -1,7 +1,5 @@
 """Columns and indexes stay true to the pods and nodes there are, whatever comes and goes."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,8 +10,8 @@ from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.node_order import interleaved
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo, PodMatch, selector_of
 from kvstack.apimachinery.objects import labels as selectors
+from kvstack.apimachinery.objects.json_object import Object
 
-Object = dict[str, Any]
 MATCH = PodMatch(
     frozenset(("default",)), selectors.NOTHING, selector_of({"matchLabels": {"app": "a"}})
 )

@@ -16,9 +16,9 @@ from kvstack.agents.scheduler.plugins.dynamic_resources import plan_for
 from kvstack.agents.scheduler.scheduling import Decision, Turn, schedule
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.scheduler.handles import FakeHandle
 
-Object = dict[str, Any]
 DRIVER = "gpu.example.com"
 PROFILE = DEFAULT.profiles["default-scheduler"]
 

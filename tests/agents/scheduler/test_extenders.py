@@ -19,10 +19,9 @@ from kvstack.agents.scheduler.extenders import Extender, ExtenderError
 from kvstack.agents.scheduler.handle import Candidate
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.scheduler.test_live import add_node, add_pod, scheduling
 from tests.support.waiting import answered
-
-Object = dict[str, Any]
 
 ONE = Extender("http://127.0.0.1:1/x", filter_verb="filter", knows_nodes=True)
 

@@ -25,13 +25,13 @@ from kvstack.agents.scheduler.plugins.table import PLUGINS
 from kvstack.agents.scheduler.profile import Profile
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.scheduler.handles import FakeHandle
 from tests.agents.scheduler.test_live import add_node, add_pod, scheduling
 from tests.agents.support.cluster import TestCluster
 from tests.support.list_log import ListLog
 from tests.support.waiting import answered
 
-Object = dict[str, Any]
 POD: Object = {
     "metadata": {"name": "p", "namespace": "web", "uid": "u"},
     "spec": {"schedulerName": "default-scheduler", "containers": []},

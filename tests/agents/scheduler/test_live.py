@@ -25,12 +25,12 @@ from kvstack.agents.scheduler.live import scheduler as scheduler_module
 from kvstack.agents.scheduler.live.scheduler import Scheduler
 from kvstack.agents.scheduler.scheduling import Decision, schedule
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.cluster import TestCluster
 from tests.support.waiting import answered, eventually
 
 pytestmark = pytest.mark.slow
 
-Object = dict[str, Any]
 MERGE = "application/merge-patch+json"
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,6 @@ from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
-Object = dict[str, Any]
 DRIVER = "gpu.example.com"
 
 

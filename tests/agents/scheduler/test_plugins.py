@@ -20,8 +20,8 @@ from kvstack.agents.scheduler.scheduling_queue import SchedulingQueue
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.columns import IntArray
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 
-Object = dict[str, Any]
 WET = Reason(Code.UNRESOLVABLE, ("node(s) are wet",))
 
 

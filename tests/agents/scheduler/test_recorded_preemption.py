@@ -1,16 +1,13 @@
 """Who is pushed away, and what is told, is as with the real scheduler."""
 
-from typing import Any
-
 import pytest
 
 from kvstack.agents.scheduler.plugin import Unplaced
 from kvstack.agents.scheduler.preemption import Limits, preempt
 from kvstack.agents.scheduler.scheduling import Turn, schedule
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.scheduler import worlds
-
-Object = dict[str, Any]
 
 WORLDS = list(worlds.read("scheduler-preemption.jsonl.gz"))
 NOW_S = 2e9

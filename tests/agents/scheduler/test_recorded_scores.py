@@ -1,15 +1,12 @@
 """Decisions are those of the real scheduler: nodes that will do, reasons, scores, totals, texts."""
 
-from typing import Any
-
 import pytest
 
 from kvstack.agents.scheduler.cycle import Code
 from kvstack.agents.scheduler.scheduling import Decision, Turn, schedule
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.scheduler import worlds
-
-Object = dict[str, Any]
 
 WORLDS = list(worlds.read("scheduler-scores.jsonl.gz"))
 

@@ -1,16 +1,13 @@
 """What is written on volumes and claims when a pod is placed is as with the real scheduler."""
 
-from typing import Any
-
 import pytest
 
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.scheduler.plugins.volume_binding import VolumeBinding
 from kvstack.agents.scheduler.scheduling import Turn, schedule
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.scheduler import worlds
-
-Object = dict[str, Any]
 
 CASES = [
     pytest.param(world, case, id=f"{world['name']}-{case['pending']['metadata']['name']}")

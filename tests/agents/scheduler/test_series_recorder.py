@@ -6,13 +6,13 @@ from typing import Any
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.series_recorder import SeriesRecorder, cut
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.scripted import Answered, Request, Scripted, refused
 from tests.apiserver.support.virtual_time import run as in_virtual_time
 from tests.sim.stack.timing import SimClock
 from tests.support.clocks import HandClock
 from tests.support.list_log import ListLog
 
-Object = dict[str, Any]
 POD = {
     "apiVersion": "v1",
     "kind": "Pod",

@@ -6,13 +6,11 @@ import gzip
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from kvstack.agents.scheduler.profile import Profile, profile_of
 from kvstack.agents.scheduler.snapshot.cluster import Cluster
 from kvstack.agents.scheduler.snapshot.pod_info import PodInfo
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 _LOCAL_TOLERATIONS = [

@@ -33,13 +33,12 @@ from kvstack.agents.standalone.local_path.volumes import (
     storage_class,
     volume_of,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.standalone.test_stack import kubectl, lines_of, up
 from tests.agents.support.namespaces import has_namespaces
 from tests.agents.support.plans import drive, refusal, view_of
 from tests.support.servers import free_ports
 from tests.support.waiting import wait_for
-
-Object = dict[str, Any]
 
 UID = "0a1b2c3d-1111-4222-8333-444455556666"
 NAME = f"pvc-{UID}"

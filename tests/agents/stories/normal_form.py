@@ -8,7 +8,7 @@ import re
 from collections import defaultdict
 from typing import Any
 
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _TIME = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)")
 _UID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b")

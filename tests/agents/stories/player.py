@@ -4,17 +4,15 @@ mode: bind, run, ready, kill, rule, outcome, limit
 """
 
 import asyncio
-from typing import Any
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import NODES, PODS
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from kvstack.component.clock import Clock
-
-Object = dict[str, Any]
 
 EVERY_S = 0.05
 _HOST_IP = "192.0.2.1"

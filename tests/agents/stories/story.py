@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Container, Iterable
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 import orjson
 from cryptography import x509
@@ -33,14 +33,13 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.informers import Informers
 from kvstack.agents.client.resource_type import ResourceType
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import micro_time_text
 from kvstack.apimachinery.schema.load import load
 from kvstack.component.clock import Clock
 from tests.agents.stories.normal_form import Names, compare_objects, normal_object
 from tests.agents.stories.player import EVERY_S, Player
-
-Object = dict[str, Any]
 
 PATIENCE_S = 8.0
 _SETTLED_S = 0.4

@@ -7,9 +7,9 @@ from kvstack.agents.client.object_store import ObjectStore
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.reconcile.plan import Action, Outcome, SlowStart, Step
 from kvstack.agents.reconcile.store_view import StoreView
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
-Object = dict[str, Any]
 Answer = Object | Exception | None
 T = TypeVar("T")
 

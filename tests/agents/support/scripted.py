@@ -10,8 +10,6 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-Object = dict[str, Any]
-
 
 class Request(NamedTuple):
     """What was asked."""

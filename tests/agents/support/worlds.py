@@ -25,12 +25,12 @@ from kvstack.agents.reconcile.plan import (
     Update,
 )
 from kvstack.agents.reconcile.store_view import StoreView
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Object = dict[str, Any]
 START_S = 1_800_000_000.0
 
 

@@ -17,10 +17,9 @@ from kvstack.agents.client.built_in import DEPLOYMENTS, JOBS, NODES, PODS, REPLI
 from kvstack.agents.client.built_in import STATEFUL_SETS as SETS
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import APPLY_PATCH
-
-Object = dict[str, Any]
 
 NAMESPACE: Final = "default"
 DEPLOYMENT_COUNT: Final = 3

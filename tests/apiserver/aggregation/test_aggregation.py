@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, web
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.aggregation.backend import ProxyCertificate
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.webhooks.services import SLICES
@@ -22,7 +23,6 @@ from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 
 SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 NAME = "v1.agg.io"
@@ -138,10 +138,10 @@ async def ask(
     return status, json.loads(answer) if answer.startswith(b"{") else answer
 
 
-async def condition(world: World, server: ApiServer, reason: str, name: str = NAME) -> Obj:
+async def condition(world: World, server: ApiServer, reason: str, name: str = NAME) -> Object:
     """Return the condition once it has a reason."""
 
-    async def read() -> Obj | None:
+    async def read() -> Object | None:
         _, found = await ask(world, server, "GET", f"{SERVICES}/{name}")
         conditions = found["status"].get("conditions") or ()
         return next((dict(each) for each in conditions if each["reason"] == reason), None)
@@ -149,7 +149,7 @@ async def condition(world: World, server: ApiServer, reason: str, name: str = NA
     return await answered(read, within_s=WAIT_S)
 
 
-def api_service(ca: str) -> Obj:
+def api_service(ca: str) -> Object:
     return {
         "metadata": {"name": NAME},
         "spec": {

@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.aggregation.openapi_v2 import merged, part_of
 
-Obj = dict[str, Any]
 PATH = "/apis/agg.io/v1"
 
 
-def reference(name: str, section: str = "definitions") -> Obj:
+def reference(name: str, section: str = "definitions") -> Object:
     return {"$ref": f"#/{section}/{name}"}
 
 
-def document(**more: Obj) -> Obj:
+def document(**more: Object) -> Object:
     return {
         "swagger": "2.0",
         "paths": {

@@ -1,9 +1,10 @@
 """Rules that are made of smaller ones."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.names import check_dns_label
 from kvstack.apiserver.kinds import rules
 from kvstack.apiserver.kinds.file_paths import absolute_path, descending_path, local_path
@@ -12,11 +13,10 @@ from kvstack.apiserver.kinds.rules import Rule
 if TYPE_CHECKING:
     from kvstack.apimachinery.objects.field_errors import FieldError
 
-Obj = dict[str, Any]
 LABEL = rules.formatted("a", check_dns_label)
 
 
-def broken(rule: Rule, obj: Obj) -> list[str]:
+def broken(rule: Rule, obj: Object) -> list[str]:
     """Return what a rule says of an object at the path `o`."""
     errors: list[FieldError] = []
     rule(obj, "o", errors)
@@ -69,7 +69,7 @@ def broken(rule: Rule, obj: Obj) -> list[str]:
         (local_path("a"), {"a": "../x"}, ["o.a: Invalid value: \"../x\": must not contain '..'"]),
     ],
 )
-def test_rules(rule: Rule, obj: Obj, expected: list[str] | None) -> None:
+def test_rules(rule: Rule, obj: Object, expected: list[str] | None) -> None:
     """What a rule says, and that it says nothing of what is good."""
     if expected is None:
         assert broken(rule, obj) == [f"o.a: Invalid value: 512: {rules.FILE_MODE_ERROR}"]

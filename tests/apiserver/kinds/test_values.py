@@ -1,11 +1,12 @@
 """Values of internal types, and when two values mean the same."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.deprecations import claim_warnings, fractional_bytes
 from kvstack.apiserver.kinds.equality import same
 from kvstack.apiserver.kinds.internal_values import go_struct_text, internal_diff, internal_value
@@ -19,7 +20,6 @@ from kvstack.apiserver.kinds.signer_names import (
 if TYPE_CHECKING:
     from kvstack.apimachinery.objects.field_errors import FieldError
 
-Obj = dict[str, Any]
 CORE = "io.k8s.api.core.v1."
 REQUIREMENTS = f"{CORE}ResourceRequirements"
 
@@ -70,7 +70,7 @@ def test_structs_as_text() -> None:
         ({"limits": {"cpu": "1"}}, {"limits": {"memory": "1"}}, False),
     ],
 )
-def test_equality(left: Obj, right: Obj, expected: bool) -> None:  # noqa: FBT001
+def test_equality(left: Object, right: Object, expected: bool) -> None:  # noqa: FBT001
     """Quantities are numbers, and an empty list is none."""
     assert same(left, right, REQUIREMENTS) is expected
     assert same(right, left, REQUIREMENTS) is expected
@@ -82,7 +82,7 @@ AMOUNTS = st.dictionaries(
 
 
 @given(AMOUNTS, AMOUNTS, AMOUNTS)
-def test_equality_is_an_equivalence(one: Obj, two: Obj, three: Obj) -> None:
+def test_equality_is_an_equivalence(one: Object, two: Object, three: Object) -> None:
     a, b, c = ({"requests": each} for each in (one, two, three))
     assert same(a, a, REQUIREMENTS)
     assert same(a, b, REQUIREMENTS) == same(b, a, REQUIREMENTS)

@@ -5,9 +5,9 @@ from typing import Any
 
 from kvstack.apimachinery.objects import status
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.interfaces import Change
 
-Obj = dict[str, Any]
 Callback = Callable[[Sequence[Change]], None]
 
 
@@ -15,17 +15,17 @@ class FakeView:
     """An ObjectView, and LiveObjects on the same objects."""
 
     def __init__(self) -> None:
-        self.objects: dict[GroupResource, dict[tuple[str, str], Obj]] = {}
+        self.objects: dict[GroupResource, dict[tuple[str, str], Object]] = {}
         self.revision = 0
         self._versions: dict[GroupResource, int] = {}
         self._callbacks: dict[GroupResource, list[Callback]] = {}
         self.before_catching_up: Callable[[], object] = lambda: None
         """What others wrote that the copy does not hold yet."""
 
-    def get(self, resource: GroupResource, namespace: str, name: str) -> Obj | None:
+    def get(self, resource: GroupResource, namespace: str, name: str) -> Object | None:
         return self.objects.get(resource, {}).get((namespace, name))
 
-    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Obj]:
+    def list(self, resource: GroupResource, namespace: str | None = None) -> Iterable[Object]:
         rows = self.objects.get(resource, {})
         return [rows[key] for key in sorted(rows) if namespace is None or key[0] == namespace]
 
@@ -40,7 +40,7 @@ class FakeView:
         self._callbacks.setdefault(resource, []).append(tell)
         tell([Change(each, None) for each in self.list(resource)])
 
-    def put(self, resource: GroupResource, obj: Obj) -> Obj:
+    def put(self, resource: GroupResource, obj: Object) -> Object:
         """Create or change an object."""
         self.revision += 1
         metadata = {**obj["metadata"], "resourceVersion": str(self.revision)}
@@ -68,13 +68,13 @@ class FakeView:
     async def catch_up(self) -> None:
         self.before_catching_up()
 
-    async def create(self, resource: GroupResource, obj: Obj) -> Obj:
+    async def create(self, resource: GroupResource, obj: Object) -> Object:
         metadata = obj["metadata"]
         if self.get(resource, metadata.get("namespace", ""), metadata["name"]) is not None:
             raise status.already_exists(resource, metadata["name"])
         return self.put(resource, obj)
 
-    async def replace(self, resource: GroupResource, obj: Obj, subresource: str = "") -> Obj:
+    async def replace(self, resource: GroupResource, obj: Object, subresource: str = "") -> Object:
         metadata = obj["metadata"]
         old = self.get(resource, metadata.get("namespace", ""), metadata["name"])
         if old is None:
@@ -84,7 +84,7 @@ class FakeView:
         return self.put(resource, obj)
 
 
-def _with(obj: Obj | None, field: str) -> Obj | None:
+def _with(obj: Object | None, field: str) -> Object | None:
     """Return an object whose field is not empty."""
     value: Any = obj
     for name in field.split(".") if field else ():

@@ -24,10 +24,10 @@ from typing import Any, Self
 
 from typing_extensions import override
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.support.certificates import Authority
 
-Obj = dict[str, Any]
-How = Obj | Callable[[Obj], Obj]
+How = Object | Callable[[Object], Object]
 
 
 class HookServer:
@@ -35,7 +35,7 @@ class HookServer:
 
     def __init__(self) -> None:
         self.answers: dict[str, How] = {}
-        self.calls: list[Obj] = []
+        self.calls: list[Object] = []
         self._folder = tempfile.TemporaryDirectory()
         directory = Path(self._folder.name)
         authority = Authority(directory, "webhook-ca")
@@ -99,12 +99,12 @@ class _Server(http.server.ThreadingHTTPServer):
         """Clients go as they like."""
 
 
-def allowing(**response: Any) -> Obj:
+def allowing(**response: Any) -> Object:
     """Return the answer of a webhook that allows what it is asked."""
     return reviewing(allowed=True, **response)
 
 
-def reviewing(**response: Any) -> Obj:
+def reviewing(**response: Any) -> Object:
     """Return the answer of an admission webhook."""
     review = {
         "apiVersion": "admission.k8s.io/v1",
@@ -114,7 +114,7 @@ def reviewing(**response: Any) -> Obj:
     return {"status": 200, "json": review}
 
 
-def patching(*operations: Obj) -> Obj:
+def patching(*operations: Object) -> Object:
     """Return the answer of a webhook that changes the object."""
     patch = base64.b64encode(json.dumps(operations).encode()).decode()
     return allowing(patchType="JSONPatch", patch=patch)

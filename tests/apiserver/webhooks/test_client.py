@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.webhooks import faults
 from kvstack.apiserver.webhooks.client import Answer, CallError, WebhookClient
 from kvstack.apiserver.webhooks.client_config import ClientConfig, read_client_config, service_of
@@ -19,7 +20,6 @@ from tests.apiserver.policy.views import FakeView
 from tests.apiserver.support.hook_server import HookServer
 from tests.support.network.tcp_listener import TcpListener
 
-Obj = dict[str, Any]
 TIMEOUT_S = 10.0
 
 
@@ -33,12 +33,12 @@ def client_config(hooks: HookServer, path: str, host: str = "127.0.0.1") -> Clie
     return ClientConfig(f"https://{host}:{hooks.port}{path}", b64decode(hooks.ca))
 
 
-def service(name: str, port: int = 443, **spec: Any) -> Obj:
+def service(name: str, port: int = 443, **spec: Any) -> Object:
     spec = {"ports": [{"name": "web", "port": port}], **spec}
     return {"metadata": {"name": name, "namespace": "a"}, "spec": spec}
 
 
-def slice_of(name: str, address: str, port: int, *, ready: bool = True) -> Obj:
+def slice_of(name: str, address: str, port: int, *, ready: bool = True) -> Object:
     return {
         "metadata": {
             "name": f"{name}-{address}",

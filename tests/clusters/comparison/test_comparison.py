@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.comparison.comparison import Change, Comparison, compare
 from kvstack.clusters.comparison.field_changes import field_changes
 from kvstack.clusters.comparison.printing import as_json, as_text
@@ -21,8 +22,6 @@ from kvstack.clusters.sources.state_files import StateFileSource
 from kvstore.client.values import KeyValue
 from tests.clusters.support.snapshots import real_objects, real_snapshot
 from tests.clusters.support.sources import definition
-
-Object = dict[str, Any]
 
 DEPLOYMENT: Object = {
     "apiVersion": "apps/v1",

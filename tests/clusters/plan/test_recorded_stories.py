@@ -29,6 +29,7 @@ from kvstack.agents.standalone.in_memory.cluster_time import ClusterTime
 from kvstack.agents.standalone.local_agents import AgentOptions
 from kvstack.agents.standalone.parts import METRICS, SCHEDULER
 from kvstack.agents.standalone.stack_settings import StackOptions
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.contents import Contents, Origin
 from kvstack.clusters.forks.fork_settings import NO_NODES, ForkSettings
 from kvstack.clusters.kinds import Kinds
@@ -48,7 +49,6 @@ from tests.clusters.plan.planning import TIME_S, plan, without_events
 
 pytestmark = pytest.mark.slow
 
-Object = dict[str, Any]
 
 NEVER_S = 7200.0
 EVERY_S = 1.0

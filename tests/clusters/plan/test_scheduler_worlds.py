@@ -23,6 +23,7 @@ from kvstack.agents.standalone.in_memory.memory_cluster import Virtual
 from kvstack.agents.standalone.in_memory.settling import settle
 from kvstack.agents.standalone.parts import CONTROLLERS, METRICS
 from kvstack.apimachinery.attributes import PRIVILEGED, User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.forks.fork_cluster import ForkCluster
 from kvstack.clusters.forks.fork_settings import ForkSettings
@@ -38,7 +39,6 @@ from tests.clusters.plan.planning import contents_of, plan
 
 pytestmark = pytest.mark.slow
 
-Object = dict[str, Any]
 
 SETTINGS = PlanSettings(fork=ForkSettings(without=frozenset((CONTROLLERS, METRICS))))
 KINDS = {

@@ -10,6 +10,7 @@ from kvstack.agents.client.built_in import CONFIG_MAPS, CUSTOM_RESOURCE_DEFINITI
 from kvstack.agents.client.kubeconfig import Kubeconfigs, connect
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.clusters.contents import Contents
 from kvstack.clusters.kinds import Kinds
@@ -19,7 +20,6 @@ from kvstore.client.values import KeyValue
 from tests.support.waiting import wait_for
 
 T = TypeVar("T")
-Object = dict[str, Any]
 
 WIDGETS = ResourceType("example.com", "v1", "widgets", "Widget")
 WEBHOOKS = ResourceType(

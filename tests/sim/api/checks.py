@@ -11,12 +11,11 @@
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.sim.api.oracle import Change, Oracle, Scope, Seen, tag_of
 from tests.sim.violation import demand
-
-Object: TypeAlias = dict[str, Any]
 
 UNKNOWN: Final = -1
 

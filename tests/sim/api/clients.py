@@ -6,7 +6,7 @@ the history of the store what it has done; `n` counts updates.
 
 import asyncio
 from contextlib import aclosing
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 from typing_extensions import override
@@ -17,6 +17,7 @@ from kvstack.agents.client.built_in import CONFIG_MAPS
 from kvstack.agents.client.informer import Informer
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from tests.sim.api.checks import Checks, WatchCheck, version_of
@@ -25,8 +26,6 @@ from tests.sim.stack.base import BaseWorld
 from tests.sim.stack.links import SimTransport
 from tests.sim.stack.servers import ADMIN
 from tests.sim.stack.timing import SimClock
-
-Object: TypeAlias = dict[str, Any]
 
 NAMESPACES: Final = ("north", "south")
 NAMES: Final = ("a", "b", "c", "d")

@@ -13,15 +13,14 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstore.client.store import Store
 from kvstore.client.values import EventKind, Events, Progress, Started
 from tests.sim.violation import demand
-
-Object: TypeAlias = dict[str, Any]
 
 PREFIX: Final = b"/registry/configmaps/"
 

@@ -5,14 +5,13 @@ A bug changes what one of them asks the API server for; the rest of it is the re
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import orjson
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from tests.sim.stack.links import Asked, Bug
-
-Object: TypeAlias = dict[str, Any]
 
 _ACCOUNT: Final = "system:serviceaccount:kube-system:"
 

@@ -1,10 +1,11 @@
 """All objects as the store has them, and whoever wants to hear of each change, in order."""
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import orjson
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstore.client.store import Store
 from kvstore.client.values import EventKind, Events
 from tests.sim.violation import demand
@@ -12,7 +13,6 @@ from tests.sim.violation import demand
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-Object: TypeAlias = dict[str, Any]
 
 PREFIX: Final = b"/registry/"
 FOLLOWED: Final = frozenset(

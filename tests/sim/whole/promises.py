@@ -12,16 +12,15 @@ garbage         the collector deletes nothing whose owner lives
 
 import math
 from collections import defaultdict
-from typing import Any, Final, TypeAlias
+from typing import Final
 
 import orjson
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from tests.sim.stack.links import Asked, Whole
 from tests.sim.violation import demand
 from tests.sim.whole.objects import Change, Objects, controller_of, is_ended, is_terminating
-
-Object: TypeAlias = dict[str, Any]
 
 _COLLECTOR: Final = "system:serviceaccount:kube-system:generic-garbage-collector"
 _NODE_CPU_M: Final = 4000

@@ -4,11 +4,10 @@
 """
 
 from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.sim.whole.objects import Objects, is_ended, is_ready, is_terminating
-
-Object: TypeAlias = dict[str, Any]
 
 _SYNC_FAILED: Final = "SyncFailed"
 _FINISHED: Final = ("Complete", "Failed")

@@ -4,7 +4,7 @@ Names are few. A request whose outcome is unknown is not repeated: the next one 
 """
 
 import asyncio
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import (
@@ -17,13 +17,12 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import MERGE_PATCH
 from tests.sim.stack.base import BaseWorld
 from tests.sim.stack.links import SimTransport
 from tests.sim.stack.servers import ADMIN
-
-Object: TypeAlias = dict[str, Any]
 
 NAMESPACE: Final = "default"
 _NAMES: Final = ("a", "b")

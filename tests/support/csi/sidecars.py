@@ -22,12 +22,12 @@ from kvstack.agents.client.built_in import (
     STORAGE_CLASSES,
     VOLUME_ATTACHMENTS,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from tests.support.csi.gen import controller_pb2 as controller
 
-Object = dict[str, Any]
 _RACES = (404, 409)
 
 

@@ -15,6 +15,7 @@ from kvstack.agents.client.built_in import CERTIFICATE_SIGNING_REQUESTS, NODES
 from kvstack.agents.controllers.cluster.certificates.controllers import Approver, Cleaner, Signer
 from kvstack.agents.controllers.options import SignerOptions
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Retry, Update
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import (
     CLIENT_SIGNER,
     KUBELET_CLIENT_SIGNER,
@@ -22,8 +23,6 @@ from kvstack.apimachinery.well_known import (
     LEGACY_SIGNER,
 )
 from tests.agents.support.plans import Answer, drive, view_of
-
-Object = dict[str, Any]
 
 NOW_S = 1_700_000_000.0
 NOW = datetime.fromtimestamp(NOW_S, UTC)

@@ -44,9 +44,8 @@ from kvstack.agents.reconcile.plan import (
     Plan,
     Update,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 NOW_S = 1_700_000_000.0
 DELETED = "2023-11-14T22:13:20Z"  # NOW_S

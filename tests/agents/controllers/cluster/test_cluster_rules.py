@@ -35,11 +35,10 @@ from kvstack.agents.reconcile.plan import (
     Patch,
     Update,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.certificates import new_authority
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 NOW_S = 1_700_000_000.0
 NOTHING = view_of({})

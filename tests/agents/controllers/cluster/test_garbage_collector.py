@@ -19,6 +19,7 @@ from kvstack.agents.reconcile.plan import (
     Patch,
     Retry,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from tests.agents.controllers.cluster.test_garbage_graph import reference, thing
 from tests.agents.support.plans import Answer, drive, refusal, view_of
@@ -26,7 +27,6 @@ from tests.agents.support.plans import Answer, drive, refusal, view_of
 if TYPE_CHECKING:
     from kvstack.apimachinery.objects.status import ApiError
 
-Object = dict[str, Any]
 
 ALL = frozenset(("delete", "list", "watch"))
 VIEW = view_of({CUSTOM_RESOURCE_DEFINITIONS: ()})

@@ -9,9 +9,8 @@ from kvstack.agents.controllers.cluster.garbage.graph import (
     Identity,
 )
 from kvstack.agents.reconcile.plan import Later
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import FOREGROUND_FINALIZER, ORPHAN_FINALIZER
-
-Object = dict[str, Any]
 
 
 def thing(name: str, *owners: str, namespace: str = "n", **meta: Any) -> Object:

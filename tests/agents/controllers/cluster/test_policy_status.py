@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from kvstack.agents.controllers.cluster.policy_status import warnings_of
+from kvstack.apimachinery.objects.json_object import Object
 
-Obj = dict[str, Any]
 WIDGETS = {
     "spec": {
         "group": "example.com",
@@ -29,12 +29,12 @@ WIDGETS = {
 }
 
 
-def rule(group: str, *resources: str, version: str = "v1") -> Obj:
+def rule(group: str, *resources: str, version: str = "v1") -> Object:
     """Return a rule about resources."""
     return {"apiGroups": [group], "apiVersions": [version], "resources": list(resources)}
 
 
-def warning_of(expression: str, *rules: Obj, **spec: Any) -> str:
+def warning_of(expression: str, *rules: Object, **spec: Any) -> str:
     """Return the one warning about an expression, or nothing."""
     given = {
         "matchConstraints": {"resourceRules": list(rules)},
@@ -68,7 +68,7 @@ DEPLOYMENTS = rule("apps", "deployments")
         ("object.spec.x == 1", [rule("nobody.example.com", "things")], ""),
     ],
 )
-def test_expressions_are_checked(expression: str, rules: list[Obj], expected: str) -> None:
+def test_expressions_are_checked(expression: str, rules: list[Object], expected: str) -> None:
     found = warning_of(expression, *rules)
     assert expected in found
     assert bool(found) == bool(expected)

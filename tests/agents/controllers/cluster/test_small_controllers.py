@@ -36,10 +36,9 @@ from kvstack.agents.reconcile.plan import (
     Patch,
     Update,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 NOW_S = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 DAY_S = 24 * 3600.0

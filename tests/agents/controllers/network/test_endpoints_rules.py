@@ -21,10 +21,9 @@ from kvstack.agents.controllers.network.slices.service_slices import (
     SkippedPodError,
 )
 from kvstack.agents.reconcile.plan import Action, Create, Delete, Enqueue, Record, Update
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 MADE = "2024-01-01T00:00:00Z"
 PORT = {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}

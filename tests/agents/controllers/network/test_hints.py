@@ -6,8 +6,8 @@ import pytest
 
 from kvstack.agents.controllers.network.slices.hints import Hints, cpu_shares
 from kvstack.agents.controllers.network.slices.packing import Changes
+from kvstack.apimachinery.objects.json_object import Object
 
-Object = dict[str, Any]
 AUTO = {"service.kubernetes.io/topology-mode": "Auto"}
 
 

@@ -7,9 +7,8 @@ import pytest
 from kvstack.agents.client.built_in import NODES, SERVICES
 from kvstack.agents.controllers.network.node_balancers import CLASS, NodeBalancers
 from kvstack.agents.reconcile.plan import Record, Update
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import drive, view_of
-
-Object = dict[str, Any]
 
 
 def service(

@@ -1,7 +1,5 @@
 """Endpoints go into slices with as few changes as can be."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,8 +8,7 @@ from kvstack.agents.controllers.network.slices.packing import (
     key_of_endpoint,
     packed,
 )
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def endpoint(number: int, *, ready: bool = True) -> Object:

@@ -5,9 +5,8 @@ from typing import Any
 from kvstack.agents.client.built_in import IP_ADDRESSES, SERVICE_CIDRS
 from kvstack.agents.controllers.network.service_ranges import ServiceRanges
 from kvstack.agents.reconcile.plan import Again, Patch
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import drive, view_of
-
-Object = dict[str, Any]
 
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 DELETED = "2023-11-14T22:13:20Z"

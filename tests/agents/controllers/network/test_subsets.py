@@ -1,7 +1,5 @@
 """Subsets of Endpoints in the one form."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,8 +10,7 @@ from kvstack.agents.controllers.network.subsets import (
     repacked,
     truncated,
 )
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def port(number: int) -> Object:

@@ -11,10 +11,9 @@ from kvstack.agents.controllers.nodes.lifecycle import NodeLifecycle
 from kvstack.agents.controllers.nodes.pod_garbage import PodGarbageCollector
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.reconcile.plan import Action, Again, Delete, Get, Patch, Record, Update
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 NOW_S = 1_700_000_000.0
 MADE = "2023-11-14T22:13:20Z"

@@ -10,9 +10,8 @@ from kvstack.agents.controllers.nodes.ttl import TtlController
 from kvstack.agents.controllers.nodes.zones import Change, State, Zone, Zones
 from kvstack.agents.controllers.options import NodeLifecycleOptions
 from kvstack.agents.reconcile.plan import Action, Again, Delete, Get, Patch, Record
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 NOW_S = 1_700_000_000.0
 

@@ -14,9 +14,8 @@ from kvstack.agents.controllers.nodes.ranges import (
 )
 from kvstack.agents.controllers.options import NodeRanges
 from kvstack.agents.reconcile.plan import Patch, Record
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 
 def controller(

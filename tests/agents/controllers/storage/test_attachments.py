@@ -19,11 +19,10 @@ from kvstack.agents.client.built_in import (
 from kvstack.agents.controllers.options import VolumeOptions
 from kvstack.agents.controllers.storage.attachments import AttachDetach, attachment_name
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Patch, Record
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.agents.support.plans import drive, refusal, view_of
-
-Object = dict[str, Any]
 
 DEVICE = "kubernetes.io/csi/d.example.com^h"
 MANAGED = {"volumes.kubernetes.io/controller-managed-attach-detach": "true"}

@@ -18,9 +18,8 @@ from kvstack.agents.controllers.storage.ephemeral_volumes import EphemeralVolume
 from kvstack.agents.controllers.storage.expansion import Expander
 from kvstack.agents.controllers.storage.protection import ClaimProtection, VolumeProtection
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, ListLive, Record, Update
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 OPTIONS = VolumeOptions()
 SELECTED = {"volume.kubernetes.io/selected-node": "n1"}

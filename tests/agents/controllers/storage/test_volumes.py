@@ -15,9 +15,8 @@ from kvstack.agents.controllers.storage.binder import VolumeBinder
 from kvstack.agents.controllers.storage.protection import ClaimProtection
 from kvstack.agents.controllers.storage.volume_rules import best_match, misfit
 from kvstack.agents.reconcile.plan import Action, Get, ListLive, Record, Update
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 
 def claim(name: str = "c", size: str = "2Gi", **spec: Any) -> Object:

@@ -34,10 +34,10 @@ from kvstack.agents.reconcile.plan import (
     Update,
 )
 from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.support.plans import Answer, drive, refusal, view_of
 
-Object = dict[str, Any]
 NOW_S = 1_800_000_000.0
 KEY = "default/web"
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}

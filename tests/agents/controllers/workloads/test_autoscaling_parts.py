@@ -1,7 +1,5 @@
 """Replicas from usage, and how fast a target may be scaled."""
 
-from typing import Any
-
 import pytest
 
 from kvstack.agents.controllers.workloads.autoscaling.proportions import (
@@ -16,8 +14,8 @@ from kvstack.agents.controllers.workloads.autoscaling.proportions import (
     by_utilization,
 )
 from kvstack.agents.controllers.workloads.autoscaling.recommendations import Bounds, Memory
+from kvstack.apimachinery.objects.json_object import Object
 
-Object = dict[str, Any]
 NOW_S = 10_000.0
 
 

@@ -1,7 +1,5 @@
 """On which nodes a DaemonSet's pods are, and which of them are replaced."""
 
-from typing import Any
-
 import pytest
 
 from kvstack.agents.controllers.workloads.daemon_sets.placement import (
@@ -16,8 +14,7 @@ from kvstack.agents.controllers.workloads.daemon_sets.rollout import (
     limits,
     replaced,
 )
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def _node(name: str = "n1", *taints: tuple[str, str], **labels: str) -> Object:

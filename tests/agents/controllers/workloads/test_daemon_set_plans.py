@@ -9,11 +9,11 @@ from kvstack.agents.controllers.workloads import history
 from kvstack.agents.controllers.workloads.daemon_sets.controller import DaemonSetController
 from kvstack.agents.controllers.workloads.daemon_sets.placement import node_of
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import World, refusal
 
-Object = dict[str, Any]
 KEY = "default/web"
 LABELS = {"app": "web"}
 HASH = "controller-revision-hash"

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstack.agents.controllers.workloads.deployments import counts, revisions
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def _deployment(replicas: int, surge: int | str = "25%", unavailable: int | str = "25%") -> Object:

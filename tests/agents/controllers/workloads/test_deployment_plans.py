@@ -9,11 +9,11 @@ from kvstack.agents.controllers.ownership import controller_reference
 from kvstack.agents.controllers.workloads.deployments.controller import DeploymentController
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Update
 from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import World, refusal
 
-Object = dict[str, Any]
 KEY = "default/web"
 LABELS = {"app": "web"}
 ROLLING = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}

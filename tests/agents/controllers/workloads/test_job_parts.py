@@ -1,7 +1,5 @@
 """Indexes, back-off and failure policies of Jobs."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +8,7 @@ from kvstack.agents.controllers.workloads.jobs import back_off, indexes
 from kvstack.agents.controllers.workloads.jobs.back_off import NO_FAILURES, Record
 from kvstack.agents.controllers.workloads.jobs.failure_policy import verdict
 from kvstack.agents.controllers.workloads.jobs.tracking import Uncounted
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 @pytest.mark.parametrize(

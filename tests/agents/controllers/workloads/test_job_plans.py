@@ -12,11 +12,11 @@ from kvstack.agents.controllers.workloads.jobs.controller import JobController
 from kvstack.agents.controllers.workloads.jobs.cron_jobs import CronJobController
 from kvstack.agents.process.local_zone import local_zone
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Later
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import START_S, World, refusal
 
-Object = dict[str, Any]
 KEY = "default/sum"
 LABELS = {"batch.kubernetes.io/controller-uid": "u"}
 INDEX = "batch.kubernetes.io/job-completion-index"

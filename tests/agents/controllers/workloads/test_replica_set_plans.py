@@ -20,11 +20,11 @@ from kvstack.agents.controllers.workloads.replica_sets import (
 )
 from kvstack.agents.reconcile.plan import Again, Create, Delete, Patch, Update
 from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import START_S, World, refusal
 
-Object = dict[str, Any]
 KEY = "default/web"
 LABELS = {"app": "web"}
 

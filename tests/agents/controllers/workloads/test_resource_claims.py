@@ -10,9 +10,8 @@ from kvstack.agents.controllers.workloads.resource_claims import (
     ResourceClaimController,
 )
 from kvstack.agents.reconcile.plan import Create, Delete, Get, Patch, Update
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.plans import Answer, drive, refusal, view_of
-
-Object = dict[str, Any]
 
 DEV = {"name": "dev", "resourceClaimTemplateName": "t"}
 HELD = "resource.kubernetes.io/delete-protection"

@@ -7,8 +7,7 @@ import pytest
 
 from kvstack.agents.controllers.workloads import history
 from kvstack.agents.controllers.workloads.stateful_sets import claims, pods
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 
 def _set(when_deleted: str = "Retain", when_scaled: str = "Retain", **spec: Any) -> Object:

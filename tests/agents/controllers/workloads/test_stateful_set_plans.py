@@ -13,11 +13,11 @@ from kvstack.agents.client.built_in import (
 from kvstack.agents.controllers.workloads import history
 from kvstack.agents.controllers.workloads.stateful_sets.controller import StatefulSetController
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Retry, Update
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import World, refusal
 
-Object = dict[str, Any]
 KEY = "default/web"
 LABELS = {"app": "web"}
 CLAIMS = [{"metadata": {"name": "data"}, "spec": {}}]

@@ -30,11 +30,11 @@ from kvstack.agents.controllers.workloads.jobs.ttl_after_finished import (
 from kvstack.agents.controllers.workloads.stateful_sets.controller import StatefulSetController
 from kvstack.agents.reconcile.plan import Action, Again, Create, Delete, Get, Later, Update
 from kvstack.apimachinery.objects.core.conditions import find
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
 from tests.agents.support.worlds import START_S, World, refusal
 
-Object = dict[str, Any]
 KEY = "default/web"
 
 

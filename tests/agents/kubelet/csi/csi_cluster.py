@@ -18,6 +18,7 @@ from kvstack.agents.controllers.storage.attachments import AttachDetach
 from kvstack.agents.controllers.storage.binder import VolumeBinder
 from kvstack.agents.controllers.storage.protection import ClaimProtection, VolumeProtection
 from kvstack.agents.kubelet.disk.mount_table import points_below
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from tests.agents.kubelet.test_kubelet import Node, run
 from tests.agents.kubelet.test_kubelet import pod as pod_of
@@ -25,7 +26,6 @@ from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.csi.driver import Driver, registered
 from tests.support.csi.sidecars import Sidecars, sidecars
 
-Object = dict[str, Any]
 NAME = "d.example.com"
 
 

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from kvstack.agents.client.built_in import PODS
 from kvstack.agents.kubelet.runtime.cri.cri_runtime import CriOptions, CriRuntime
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.clock import SystemClock
 from tests.agents.kubelet.csi.csi_cluster import Scene, pod, tell
 from tests.agents.kubelet.csi.test_csi_pods import NO_ATTACH, loop_device, with_device
@@ -17,8 +17,6 @@ from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
-
-Object = dict[str, Any]
 
 
 async def use_engine(cluster: TestCluster, node: Node) -> None:

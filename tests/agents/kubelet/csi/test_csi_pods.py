@@ -22,6 +22,7 @@ from kvstack.agents.client.built_in import (
 )
 from kvstack.agents.kubelet.csi.gen.node_pb2 import NodeServiceCapability
 from kvstack.agents.kubelet.server import metrics, stats
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.kubelet.csi.csi_cluster import NAME, Scene, pod, tell
 from tests.agents.kubelet.test_kubelet import log_of, pytestmark, reach
@@ -30,7 +31,6 @@ from tests.support.csi.driver import TOPOLOGY, Driver, registered
 
 __all__ = ["pytestmark"]
 
-Object = dict[str, Any]
 NO_ATTACH = {"attachRequired": False}
 LIVES = "trap exit TERM; sleep 1000 & wait"
 WRITES = "echo from $HOSTNAME >> /v/data/text; cat /v/data/text; trap exit TERM; sleep 1000 & wait"

@@ -24,12 +24,12 @@ from kvstack.agents.kubelet.csi import volume as csi_volume
 from kvstack.agents.kubelet.csi.csi_node import CsiNode
 from kvstack.agents.kubelet.csi.mounting import Group, StepError
 from kvstack.agents.kubelet.csi.uses import PendingError
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import STRATEGIC_MERGE_PATCH
 from tests.agents.support.cluster import TestCluster, eventually
 from tests.support.csi.driver import Driver, registered, registrar, running, serving
 from tests.support.waiting import answered
 
-Object = dict[str, Any]
 NAME = "d.io"
 NO_ATTACH = {"attachRequired": False}
 NO_GROUP = Group(None, "Always")

@@ -16,8 +16,7 @@ from kvstack.agents.kubelet.csi.volume import (
     of_pod,
 )
 from kvstack.agents.kubelet.csi.volume_data import Published, Staged, VolumePaths
-
-Object = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 POD = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {}}
 

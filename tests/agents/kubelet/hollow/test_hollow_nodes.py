@@ -11,10 +11,10 @@ from kvstack.agents.client.built_in import LEASES, NODES, PODS, SERVICE_ACCOUNTS
 from kvstack.agents.kubelet.hollow.hollow_nodes import HollowNodes, HollowOptions
 from kvstack.agents.kubelet.hollow.nodes import named
 from kvstack.agents.kubelet.node.leases import Leases
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.support.cluster import TestCluster, eventually, stored_object
 
 MERGE = "application/merge-patch+json"
-Object = dict[str, Any]
 
 pytestmark = pytest.mark.slow
 

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from kvstack.agents.kubelet.pods.admission import refusal, victims
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.kubelet.pods.test_worker import pod
 
-Object = dict[str, Any]
 NODE = {
     "metadata": {"name": "n", "labels": {"zone": "a"}},
     "status": {

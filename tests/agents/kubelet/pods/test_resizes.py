@@ -16,8 +16,8 @@ from kvstack.agents.kubelet.pods.resizes import (
     with_resources,
 )
 from kvstack.agents.scheduler.snapshot.pod_resources import requests_of
+from kvstack.apimachinery.objects.json_object import Object
 
-Object = dict[str, Any]
 NODE = {"status": {"allocatable": {"cpu": "2", "memory": "1Gi", "pods": "110"}}}
 
 

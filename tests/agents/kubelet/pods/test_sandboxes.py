@@ -19,9 +19,9 @@ from kvstack.agents.kubelet.pods.sandboxes import (
     security_of,
 )
 from kvstack.agents.kubelet.runtime.process.shim.privileges import CAPABILITIES, DEFAULT, granted
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.kubelet.pods.test_worker import init, pod
 
-Object = dict[str, Any]
 NODE_BYTES = 8 << 30
 
 

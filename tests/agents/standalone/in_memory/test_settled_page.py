@@ -25,12 +25,12 @@ from kvstack.agents.standalone.in_memory.background import (
 from kvstack.agents.standalone.settled import waiters
 from kvstack.agents.standalone.settled.others import Others
 from kvstack.agents.standalone.settled.waiters import Outcome, Waiters
+from kvstack.apimachinery.objects.json_object import Object
 from tests.agents.standalone.in_memory.requests import call
 from tests.support.waiting import eventually, wait_for
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 Start = Callable[..., BackgroundCluster]
 
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
@@ -93,19 +93,19 @@ def send(to: ssl.SSLSocket, path: str, method: str = "GET", body: bytes = b"") -
     to.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
 
 
-def refused(cluster: BackgroundCluster, method: str, path: str, body: Any = None) -> Obj:
+def refused(cluster: BackgroundCluster, method: str, path: str, body: Any = None) -> Object:
     """Return the Status of a request that is refused."""
     with pytest.raises(urllib.error.HTTPError) as found:
         call(cluster, method, path, body)
-    status: Obj = json.load(found.value)
+    status: Object = json.load(found.value)
     return status
 
 
-def config_map(name: str, size: int = 1) -> Obj:
+def config_map(name: str, size: int = 1) -> Object:
     return {"metadata": {"name": name}, "data": {"a": "x" * size}}
 
 
-def job() -> Obj:
+def job() -> Object:
     container = {"name": "a", "image": "a:1"}
     template = {"spec": {"containers": [container], "restartPolicy": "Never"}}
     spec = {"template": template, "ttlSecondsAfterFinished": 100}
@@ -183,7 +183,7 @@ def test_what_a_watch_has_not_been_sent_is_under_way(start: Start) -> None:
     with connection(cluster) as watching:
         send(watching, f"{CONFIG_MAPS}?watch=true")
         watching.recv(100)
-        found: Obj = {"settled": True}
+        found: Object = {"settled": True}
         for number in range(16):  # sockets hold some of it
             if not found["settled"]:
                 break

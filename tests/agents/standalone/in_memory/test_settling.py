@@ -14,13 +14,13 @@ from kvstack.agents.standalone.in_memory.background import (
     Settings,
     make_authorities,
 )
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.errors import ComponentError, ConfigError
 from kvstack.component.virtual_time.loop import VirtualLoop
 from tests.agents.standalone.in_memory.requests import call
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 Start = Callable[..., BackgroundCluster]
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
@@ -53,13 +53,13 @@ def start(tmp_path: Path, authorities: Path) -> Iterator[Start]:
         yield start_one
 
 
-def template(**spec: Any) -> Obj:
+def template(**spec: Any) -> Object:
     labels = {"app": "web"}
     container = {"name": "web", "image": "web:1"}
     return {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
 
 
-def deployment(replicas: int) -> Obj:
+def deployment(replicas: int) -> Object:
     selector = {"matchLabels": {"app": "web"}}
     return {
         "metadata": {"name": "web"},
@@ -67,7 +67,7 @@ def deployment(replicas: int) -> Obj:
     }
 
 
-def job() -> Obj:
+def job() -> Object:
     return {
         "metadata": {"name": "once"},
         "spec": {"template": template(restartPolicy="Never"), "ttlSecondsAfterFinished": 100},

@@ -19,11 +19,11 @@ from kvstack.agents.standalone.in_memory.background import (
     make_authorities,
 )
 from kvstack.apimachinery.attributes import PRIVILEGED, User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.virtual_time.loop import VirtualLoop
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 
 BEGAN_MS = 1_767_225_605_000  # a few seconds into 2026
 NOT_COMPARED = ("/leases/", "/events/")
@@ -60,7 +60,7 @@ class World:
         return found
 
 
-def _display_form(obj: Obj) -> str:
+def _display_form(obj: Object) -> str:
     meta = {
         name: value
         for name, value in obj["metadata"].items()
@@ -73,7 +73,7 @@ def _display_form(obj: Obj) -> str:
     return text
 
 
-def definition() -> Obj:
+def definition() -> Object:
     schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
     names = {"plural": "ships", "singular": "ship", "kind": "Ship"}
@@ -81,7 +81,7 @@ def definition() -> Obj:
     return {"metadata": {"name": "ships.sea.example"}, "spec": spec}
 
 
-def cron_job() -> Obj:
+def cron_job() -> Object:
     container = {"name": "c", "image": "i"}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     job = {"spec": {"template": template, "ttlSecondsAfterFinished": 400}}

@@ -1,7 +1,5 @@
 """What a pod requests and is limited to, and that all who ask get the same answer."""
 
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,16 +13,15 @@ from kvstack.apimachinery.objects.core.pod_resources import (
     pod_requests,
     pod_total,
 )
+from kvstack.apimachinery.objects.json_object import Object
 
-Obj = dict[str, Any]
 
-
-def container(limits: Obj | None = None, **requests: str) -> Obj:
+def container(limits: Object | None = None, **requests: str) -> Object:
     members = {REQUESTS: requests, LIMITS: limits}
     return {"name": "c", "resources": {key: value for key, value in members.items() if value}}
 
 
-def sidecar(**requests: str) -> Obj:
+def sidecar(**requests: str) -> Object:
     return {"name": "s", "resources": {REQUESTS: requests}, "restartPolicy": "Always"}
 
 
@@ -65,7 +62,7 @@ PAGES = "hugepages-2Mi"
           "overhead": {"cpu": "250m"}}, {"cpu": "4250m"}),
     ],
 )  # fmt: skip
-def test_requests(spec: Obj, expected: dict[str, str]) -> None:
+def test_requests(spec: Object, expected: dict[str, str]) -> None:
     found = pod_requests(spec)
     assert {name: str(amount) for name, amount in found.items()} == expected
 
@@ -120,7 +117,7 @@ SPECS = st.fixed_dictionaries(
 
 
 @given(SPECS)
-def test_scheduler_and_kubelet_count_the_same(spec: Obj) -> None:
+def test_scheduler_and_kubelet_count_the_same(spec: Object) -> None:
     expected = {
         name: amount.milli_value() if name == "cpu" else amount.value()
         for name, amount in pod_requests(spec).items()

@@ -4,18 +4,17 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.apiextensions.customresources.rules import RuleChecks, has_rules
 
-Obj = dict[str, Any]
 
-
-def schema(rules: list[Obj], properties: Obj, **more: Any) -> Obj:
+def schema(rules: list[Object], properties: Object, **more: Any) -> Object:
     """Return a schema of objects with a `spec`."""
     spec = {"type": "object", "properties": properties, "x-kubernetes-validations": rules, **more}
     return {"type": "object", "properties": {"spec": spec}}
 
 
-def refused_and_warned(checked: Obj, spec: Any, old: Any = None) -> tuple[list[str], list[str]]:
+def refused_and_warned(checked: Object, spec: Any, old: Any = None) -> tuple[list[str], list[str]]:
     """Return what is refused and what is warned of."""
     warnings: list[str] = []
     before = None if old is None else {"metadata": {"name": "n"}, "spec": old}
@@ -68,7 +67,7 @@ NUMBERS = {"a": {"type": "integer"}, "b": {"type": "integer"}}
         ({"rule": "self.a == oldSelf.a"}, {"a": 3}, []),
     ],
 )
-def test_a_rule_of_a_new_object(rule: Obj, spec: Obj, expected: list[str]) -> None:
+def test_a_rule_of_a_new_object(rule: Object, spec: Object, expected: list[str]) -> None:
     found, warnings = refused_and_warned(schema([rule], NUMBERS), spec)
     assert [each.replace('"object": ', "") for each in found] == expected
     assert not warnings

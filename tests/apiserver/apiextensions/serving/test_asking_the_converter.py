@@ -4,10 +4,10 @@ import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.apiextensions.serving.test_conversion import (
     DEFINITIONS,
@@ -24,8 +24,6 @@ from tests.apiserver.support.hook_server import HookServer
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
-
 
 @pytest.fixture
 def hooks() -> Iterator[HookServer]:
@@ -34,7 +32,7 @@ def hooks() -> Iterator[HookServer]:
         yield server
 
 
-def selectable(hooks: HookServer) -> Obj:
+def selectable(hooks: HookServer) -> Object:
     found = definition(hooks)
     for version in found["spec"]["versions"]:
         name = "host" if version["name"] == "v1" else "address"
@@ -42,7 +40,7 @@ def selectable(hooks: HookServer) -> Obj:
     return found
 
 
-async def prepared(world: World, given: Obj) -> ApiServer:
+async def prepared(world: World, given: Object) -> ApiServer:
     server = await world.start()
     status, answer = await ask(world, server, "POST", DEFINITIONS, given)
     assert status == 201, answer
@@ -51,11 +49,11 @@ async def prepared(world: World, given: Obj) -> ApiServer:
 
 
 def test_a_get_asks_each_time(tmp_path: Path, hooks: HookServer) -> None:
-    def lies(review: Obj) -> Obj:
+    def lies(review: Object) -> Object:
         return lie(review, lambda response: response.update(convertedObjects=[]))
 
-    def shouts(review: Obj) -> Obj:
-        def change(response: Obj) -> None:
+    def shouts(review: Object) -> Object:
+        def change(response: Object) -> None:
             for each in response["convertedObjects"]:
                 each["spec"] = {name: text.upper() for name, text in each["spec"].items()}
 

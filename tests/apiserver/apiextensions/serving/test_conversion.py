@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.server.in_process import World, run
 from tests.apiserver.support.hook_server import HookServer
@@ -16,7 +17,6 @@ from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WAIT_S = 60.0
@@ -34,7 +34,7 @@ def hooks() -> Iterator[HookServer]:
         yield server
 
 
-def convert(review: Obj) -> Obj:
+def convert(review: Object) -> Object:
     """Join or split: v1 has spec.host and spec.port, v2 has spec.address."""
     request = review["request"]
     made = [converted(each, request["desiredAPIVersion"]) for each in request["objects"]]
@@ -42,7 +42,7 @@ def convert(review: Obj) -> Obj:
     return {"status": 200, "json": {**review, "request": None, "response": response}}
 
 
-def converted(obj: Obj, api_version: str) -> Obj:
+def converted(obj: Object, api_version: str) -> Object:
     spec = dict(obj["spec"])
     if api_version.endswith("v2"):
         new = {"address": f"{spec.get('host')}:{spec.get('port')}"}
@@ -57,7 +57,7 @@ def definition(
     stored: str = "v1",
     path: str = "/convert",
     served: tuple[str, ...] = ("v1", "v2"),
-) -> Obj:
+) -> Object:
     text = {"type": "string"}
     schemas = {"v1": {"host": text, "port": {**text, "default": "80"}}, "v2": {"address": text}}
     versions = [
@@ -108,7 +108,7 @@ async def until(world: World, server: ApiServer, path: str, expected: int = 200)
     return (await answered(read, within_s=WAIT_S))[0]
 
 
-def pair(version: str, name: str, **spec: str) -> Obj:
+def pair(version: str, name: str, **spec: str) -> Object:
     return {
         "apiVersion": f"c.com/{version}",
         "kind": "Pair",
@@ -242,7 +242,7 @@ def test_a_webhook_that_lies_is_reported(tmp_path: Path, hooks: HookServer) -> N
     run(tmp_path, main)
 
 
-def lie(review: Obj, change: Any) -> Obj:
+def lie(review: Object, change: Any) -> Object:
     answer = convert(review)
     change(answer["json"]["response"])
     return answer

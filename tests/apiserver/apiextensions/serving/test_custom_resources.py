@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.server.in_process import World, run
 from tests.support.waiting import answered
@@ -18,12 +19,13 @@ TABS = "/apis/e.com/v1/namespaces/default/tabs"
 WAIT_S = 60.0
 STEP_S = 0.01
 
-Obj = dict[str, Any]
 
-
-def definition(**spec: Obj) -> Obj:
+def definition(**spec: Object) -> Object:
     """Return the definition of tabs.e.com."""
-    properties: Obj = {"spec": {"type": "object", "properties": spec}, "status": {"type": "object"}}
+    properties: Object = {
+        "spec": {"type": "object", "properties": spec},
+        "status": {"type": "object"},
+    }
     return {
         "metadata": {"name": "tabs.e.com"},
         "spec": {
@@ -67,20 +69,20 @@ async def until(
     return (await answered(read, within_s=WAIT_S))[0]
 
 
-async def establish(world: World, server: ApiServer, made: Obj) -> None:
+async def establish(world: World, server: ApiServer, made: Object) -> None:
     status, answer = await ask(world, server, "POST", DEFINITIONS, made)
     assert status == 201, answer
     await until(world, server, TABS, lambda status, _: status == 200)
 
 
-def tab(name: str, **spec: Any) -> Obj:
+def tab(name: str, **spec: Any) -> Object:
     return {"apiVersion": "e.com/v1", "kind": "Tab", "metadata": {"name": name}, "spec": spec}
 
 
 def test_a_definition_from_its_begin_to_its_end(tmp_path: Path) -> None:
     async def main(world: World) -> None:
         server = await world.start()
-        number: Obj = {"type": "integer", "minimum": 1, "default": 3}
+        number: Object = {"type": "integer", "minimum": 1, "default": 3}
         await establish(world, server, definition(n=number))
         status, made = await ask(world, server, "POST", TABS, tab("a", z=1))
         assert (status, made["spec"]) == (201, {"n": 3})

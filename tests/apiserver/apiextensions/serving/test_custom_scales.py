@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.apiextensions.serving.test_conversion import DEFINITIONS, ask, until
 from tests.apiserver.server.in_process import World, run
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 
 ODDS = "/apis/o.io/v1/namespaces/default/odds"
 MERGE = "application/merge-patch+json"
@@ -20,7 +20,7 @@ JSON_PATCH = "application/json-patch+json"
 MISSING = 'the spec replicas field ".spec.replicas" does not exist'
 
 
-def definition() -> Obj:
+def definition() -> Object:
     number = {"type": "integer"}
     properties = {
         "spec": {"type": "object", "properties": {"replicas": number, "a": {"type": "string"}}},

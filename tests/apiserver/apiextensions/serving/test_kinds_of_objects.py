@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.server.assembly import ApiServer
 from tests.apiserver.apiextensions.serving.test_conversion import DEFINITIONS, ask, until
 from tests.apiserver.apiextensions.serving.test_custom_scales import (
@@ -18,12 +19,11 @@ from tests.apiserver.server.in_process import World, run
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 
 NO_VERSION = "the API version in the data () does not match the expected API version (o.io/v1)"
 
 
-async def prepared(world: World, given: Obj | None = None) -> ApiServer:
+async def prepared(world: World, given: Object | None = None) -> ApiServer:
     server = await world.start()
     status, answer = await ask(world, server, "POST", DEFINITIONS, given or definition())
     assert status == 201, answer
@@ -34,7 +34,7 @@ async def prepared(world: World, given: Obj | None = None) -> ApiServer:
     return server
 
 
-def odd(name: str, **changes: Any) -> Obj:
+def odd(name: str, **changes: Any) -> Object:
     found = {
         "apiVersion": "o.io/v1",
         "kind": "Odd",
@@ -45,11 +45,11 @@ def odd(name: str, **changes: Any) -> Obj:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def text(obj: Obj) -> str:
+def text(obj: Object) -> str:
     return json.dumps(obj)
 
 
-def missing(obj: Obj) -> str:
+def missing(obj: Object) -> str:
     return (
         "the object provided is unrecognized (must be of type Odd): Object 'Kind' is missing in"
         f" '{text(obj)}' ({text(obj)[:30]} ...)"
@@ -75,7 +75,7 @@ def other_version(given: str) -> str:
         ({"kind": "Foo"}, 422, FOO),
     ],
 )
-def test_bodies(changes: Obj, code: int, message: str, tmp_path: Path) -> None:
+def test_bodies(changes: Object, code: int, message: str, tmp_path: Path) -> None:
     async def main(world: World) -> None:
         server = await prepared(world)
         new = odd("y", **changes)
@@ -143,7 +143,7 @@ def test_the_kind_of_a_status_is_that_of_the_object(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("media_type", [MERGE, JSON_PATCH])
-def test_patches(patch: Obj, code: int, message: str, media_type: str, tmp_path: Path) -> None:
+def test_patches(patch: Object, code: int, message: str, media_type: str, tmp_path: Path) -> None:
     body: Any = patch
     if media_type == JSON_PATCH:
         body = [

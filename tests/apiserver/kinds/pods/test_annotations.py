@@ -1,13 +1,11 @@
 """Annotations of pods that mean something."""
 
-from typing import Any
-
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods.annotations import app_armor_profile, is_deletion_cost
 from tests.apiserver.kinds.pods.examples import pod_with, refused, refused_change
 
-Obj = dict[str, Any]
 APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 SECCOMP = "container.seccomp.security.alpha.kubernetes.io/"
 SECCOMP_POD = "seccomp.security.alpha.kubernetes.io/pod"
@@ -135,7 +133,7 @@ def test_deletion_costs(text: str, expected: bool) -> None:  # noqa: FBT001
         ("x", None),
     ],
 )
-def test_profiles_of_app_armor(text: str, expected: Obj | None) -> None:
+def test_profiles_of_app_armor(text: str, expected: Object | None) -> None:
     """What an annotation says in the words of the field."""
     assert app_armor_profile(text) == expected
 
@@ -159,7 +157,7 @@ def test_profiles_of_app_armor(text: str, expected: Obj | None) -> None:
         ),
     ],
 )
-def test_seccomp_matches(profile: Obj, annotation: str, expected: list[str]) -> None:
+def test_seccomp_matches(profile: Object, annotation: str, expected: list[str]) -> None:
     """Field and annotation say the same, of the pod and of each container."""
     container = {"name": "c", "image": "a:1", "securityContext": {"seccompProfile": profile}}
     spec = {"containers": [container], "securityContext": {"seccompProfile": profile}}

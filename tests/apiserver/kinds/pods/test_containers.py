@@ -1,12 +1,10 @@
 """Rules of single containers that few requests break."""
 
-from typing import Any
-
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.apiserver.kinds.pods.examples import refused, refused_container
 
-Obj = dict[str, Any]
 WEB = {"name": "c", "image": "a:1"}
 DATA = {"name": "data", "emptyDir": {}}
 BLOCK = {"name": "block", "persistentVolumeClaim": {"claimName": "x"}}
@@ -93,7 +91,7 @@ def test_ephemeral_containers_are_bare() -> None:
         ),
     ],
 )
-def test_policies(container: Obj, spec: Obj, expected: list[str]) -> None:
+def test_policies(container: Object, spec: Object, expected: list[str]) -> None:
     """Limits of the lists, and what a pod that is never restarted cannot have."""
     assert refused_container(container, **spec) == expected
 
@@ -184,7 +182,7 @@ def test_variables_from_files() -> None:
         ),
     ],
 )
-def test_huge_pages(resources: Obj, expected: list[str]) -> None:
+def test_huge_pages(resources: Object, expected: list[str]) -> None:
     """They need other resources beside them, and come in whole pages."""
     assert sorted(refused_container({"resources": resources})) == sorted(expected)
 
@@ -211,7 +209,7 @@ def test_huge_pages(resources: Obj, expected: list[str]) -> None:
         ({}, [": Required value: must specify a handler type"]),
     ],
 )
-def test_handlers(handler: Obj, expected: list[str] | None) -> None:
+def test_handlers(handler: Object, expected: list[str] | None) -> None:
     """A handler is one of its kinds."""
     errors = refused_container({"lifecycle": {"preStop": handler}})
     path = "lifecycle.preStop"

@@ -4,31 +4,31 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods.strategy import PODS
 from tests.apiserver.kinds.hooks import prepared_object
 from tests.apiserver.kinds.pods.examples import container_with, pod_with, refused_change
 
-Obj = dict[str, Any]
-LINUX: Obj = {"os": {"name": "linux"}}
+LINUX: Object = {"os": {"name": "linux"}}
 PICTURE = {"name": "v", "image": {"reference": "a:1", "pullPolicy": "Always"}}
 
 
-def stop(signal: str) -> Obj:
+def stop(signal: str) -> Object:
     """Return a container that is stopped with a signal."""
     return {"lifecycle": {"stopSignal": signal}}
 
 
-def probed(**action: Any) -> Obj:
+def probed(**action: Any) -> Object:
     """Return a container with a probe over HTTP."""
     return {"livenessProbe": {"httpGet": {"path": "/", "port": 80, **action}}}
 
 
-def mounted(*options: str, volume: str = "v") -> Obj:
+def mounted(*options: str, volume: str = "v") -> Object:
     """Return a container that mounts a volume with options."""
     return {"volumeMounts": [{"name": volume, "mountPath": "/x", "bindMountOptions": [*options]}]}
 
 
-def tolerant(operator: str, value: str) -> Obj:
+def tolerant(operator: str, value: str) -> Object:
     """Return a spec with a toleration that compares."""
     return {"tolerations": [{"key": "a", "operator": operator, "value": value}]}
 
@@ -115,7 +115,7 @@ def tolerant(operator: str, value: str) -> Obj:
         ),
     ],
 )
-def test_stored_pods(container: Obj, spec: Obj, expected: list[str]) -> None:
+def test_stored_pods(container: Object, spec: Object, expected: list[str]) -> None:
     """What a stored pod has is neither dropped nor left unchecked."""
     pod = container_with(container, **spec)
     # Tolerations are looked at twice; answers tell an error once.

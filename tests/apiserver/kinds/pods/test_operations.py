@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.kinds.pods.deletion import grace_period
 from kvstack.apiserver.kinds.pods.subresources.binding import bind, check_binding
@@ -27,10 +28,8 @@ from kvstack.apiserver.kinds.pods.subresources.node_requests import (
 from tests.apiserver.kinds.hooks import NOW
 from tests.apiserver.kinds.pods.examples import pod_with
 
-Obj = dict[str, Any]
 
-
-def binding(target: Obj, **metadata: Any) -> Obj:
+def binding(target: Object, **metadata: Any) -> Object:
     """Return a Binding of the pod `p`."""
     return {"metadata": {"name": "p", **metadata}, "target": target}
 
@@ -61,7 +60,7 @@ def test_binding() -> None:
         ),
     ],
 )
-def test_bad_bindings(target: Obj, code: int, message: str | None) -> None:
+def test_bad_bindings(target: Object, code: int, message: str | None) -> None:
     """They come back as errors that were not expected."""
     with pytest.raises(ApiError) as caught:
         check_binding(binding(target), "p")
@@ -85,7 +84,7 @@ def test_bindings_name_their_pod() -> None:
         ({}, {"deletionTimestamp": NOW}, "is being deleted, cannot be assigned to a host"),
     ],
 )
-def test_bindings_that_come_too_late(spec: Obj, metadata: Obj, why: str) -> None:
+def test_bindings_that_come_too_late(spec: Object, metadata: Object, why: str) -> None:
     pod = pod_with(spec, metadata)
     with pytest.raises(ApiError) as caught:
         bind(pod, binding({"name": "n"}), NOW)
@@ -108,12 +107,12 @@ def test_bindings_that_come_too_late(spec: Obj, metadata: Obj, why: str) -> None
         ({}, "Pending", 5, 0),
     ],
 )
-def test_grace_periods(spec: Obj, phase: str, asked: int | None, seconds: int) -> None:
+def test_grace_periods(spec: Object, phase: str, asked: int | None, seconds: int) -> None:
     pod = pod_with({"terminationGracePeriodSeconds": 30, **spec}, status={"phase": phase})
     assert grace_period(pod, asked) == seconds
 
 
-def eviction(**options: Any) -> Obj:
+def eviction(**options: Any) -> Object:
     """Return an Eviction of the pod `p`."""
     return {"metadata": {"name": "p"}, "deleteOptions": options}
 
@@ -153,7 +152,7 @@ def test_bad_options() -> None:
         ("Running", {"deletionTimestamp": NOW}, True, False),
     ],
 )
-def test_pods_beyond_budgets(phase: str, metadata: Obj, ignores: bool, needs: bool) -> None:  # noqa: FBT001
+def test_pods_beyond_budgets(phase: str, metadata: Object, ignores: bool, needs: bool) -> None:  # noqa: FBT001
     """Those that have not started or have ended; one that could start is watched."""
     pod = pod_with({}, metadata, {"phase": phase})
     assert (ignores_budgets(pod), needs_version(pod)) == (ignores, needs)
@@ -163,7 +162,7 @@ READY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]
 UNREADY = {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}
 
 
-def budget(selector: Obj | None = None, spec: Obj | None = None, **status: Any) -> Obj:
+def budget(selector: Object | None = None, spec: Object | None = None, **status: Any) -> Object:
     """Return a budget of the second generation."""
     return {
         "metadata": {"name": "b", "generation": 2},
@@ -278,7 +277,7 @@ def test_a_disruption_is_taken() -> None:
     ],
 )
 def test_refused_evictions(
-    one: Obj, code: int, message: str, cause: str, seconds: int | None
+    one: Object, code: int, message: str, cause: str, seconds: int | None
 ) -> None:
     with pytest.raises(ApiError) as caught:
         decide(pod_with({}, status=READY), [one], NOW)
@@ -297,7 +296,7 @@ def test_refused_evictions(
         (budget(currentHealthy=0, desiredHealthy=0, disruptionsAllowed=1), False),
     ],
 )
-def test_unready_pods(one: Obj, is_free: bool) -> None:  # noqa: FBT001
+def test_unready_pods(one: Object, is_free: bool) -> None:  # noqa: FBT001
     """They go without taking a disruption, if the budget is met by others."""
     decision = decide(pod_with({}, status=UNREADY), [one], NOW)
     assert decision.only_this_version is is_free
@@ -338,7 +337,7 @@ def test_answers_of_contended_budgets() -> None:
         ({"stream": "All"}, ["stream: Forbidden: may not be specified"]),
     ],
 )
-def test_log_options(options: Obj, expected: list[str]) -> None:
+def test_log_options(options: Object, expected: list[str]) -> None:
     assert [str(each) for each in check_log_options(options)] == expected
 
 

@@ -1,7 +1,6 @@
 """Making and changing pods."""
 
 from copy import deepcopy
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +9,7 @@ from hypothesis import strategies as st
 from kvstack.apimachinery.objects.core.pod_resources import aggregate
 from kvstack.apimachinery.objects.core.pod_status import condition_of, is_ready
 from kvstack.apimachinery.objects.core.quality_of_service import computed_quality
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.quantity import parse
 from kvstack.apimachinery.schema.decode import normalize
 from kvstack.apimachinery.schema.load import load
@@ -34,7 +34,6 @@ from tests.apiserver.kinds.pods.examples import (
     refused_change,
 )
 
-Obj = dict[str, Any]
 TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -94,8 +93,8 @@ def test_label_keys_complete_selectors() -> None:
 )
 def test_profiles_of_annotations(
     annotation: str,
-    context: Obj | None,
-    profile: Obj | None,
+    context: Object | None,
+    profile: Object | None,
     warns: bool,  # noqa: FBT001
 ) -> None:
     """They become fields, unless the pod has the same one for all containers."""
@@ -204,7 +203,7 @@ DISK = {
         ),
     ],
 )
-def test_changes(old: Obj, new: Obj, expected: list[str]) -> None:
+def test_changes(old: Object, new: Object, expected: list[str]) -> None:
     """Few fields of a spec can change."""
     before = pod_with(old)
     assert refused_change(patched(before, {"spec": new}), before) == expected
@@ -276,11 +275,11 @@ COMPUTE = {"cpu": "1", "memory": "1Gi"}
         ({"containers": [{}], "resources": {"requests": COMPUTE, "limits": COMPUTE}}, "Guaranteed"),
     ],
 )
-def test_classes_of_service(spec: Obj, expected: str) -> None:
+def test_classes_of_service(spec: Object, expected: str) -> None:
     assert computed_quality(spec) == expected
 
 
-def amounts_of(milli: int) -> Obj:
+def amounts_of(milli: int) -> Object:
     """Return a container that asks for so much cpu."""
     return {"resources": {"requests": {"cpu": f"{milli}m"}}}
 
@@ -310,7 +309,7 @@ def test_needs_of_all_containers(regular: list[int], first: list[tuple[int, bool
 
 def test_conditions_keep_their_time() -> None:
     """Unless their value changes."""
-    status: Obj = {}
+    status: Object = {}
     set_condition(status, "Ready", "True", "2026-01-01T00:00:00Z")
     set_condition(status, "Ready", "True", NOW, "Because")
     (condition,) = status["conditions"]
@@ -502,7 +501,9 @@ READY = [{"type": "Ready", "status": "True"}]
         ),
     ],
 )
-def test_cells(spec: Obj, metadata: Obj, status: Obj, expected: tuple[str, str, str]) -> None:
+def test_cells(
+    spec: Object, metadata: Object, status: Object, expected: tuple[str, str, str]
+) -> None:
     """Ready containers, what the pod is about, and how often containers were restarted."""
     cells = cells_of(PODS, pod_with(spec, metadata, status))
     assert (cells[1], cells[2], cells[3]) == expected

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.apiserver.kinds.pods.examples import pod_with, refused, refused_change
 
-Obj = dict[str, Any]
 SYSCTL_FORM = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$"
 
 
@@ -85,7 +85,7 @@ SYSCTL_FORM = r"^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\./])*[a-z0-9]([-_a-z0-9]*[a-z0
         ),
     ],
 )
-def test_spec(spec: Obj, expected: list[str]) -> None:
+def test_spec(spec: Object, expected: list[str]) -> None:
     """One field after the other."""
     assert [each.removeprefix("spec.") for each in refused(spec)] == expected
 
@@ -160,7 +160,7 @@ def test_search_list() -> None:
         ({"securityContext": {"sysctls": [{"value": "1"}]}}, ["sysctls[0].name: Required value"]),
     ],
 )
-def test_security_of_the_pod(spec: Obj, expected: list[str]) -> None:
+def test_security_of_the_pod(spec: Object, expected: list[str]) -> None:
     """Profiles and sysctls."""
     path = "spec.securityContext."
     assert [each.removeprefix(path) for each in refused(spec)] == expected
@@ -182,7 +182,7 @@ def test_security_of_the_pod(spec: Obj, expected: list[str]) -> None:
         ({"procMount": "Unmasked"}, {"hostUsers": False}, []),
     ],
 )
-def test_proc_mounts(context: Obj, spec: Obj, expected: list[str]) -> None:
+def test_proc_mounts(context: Object, spec: Object, expected: list[str]) -> None:
     """An unmasked /proc needs a user namespace."""
     container = {"name": "c", "image": "a", "securityContext": context}
     path = "spec.containers[0].securityContext."
@@ -228,7 +228,7 @@ WINDOWS = {"os": {"name": "windows"}}
         ({"runAsUserName": "a\\"}, ["runAsUserName's User cannot be empty"]),
     ],
 )
-def test_windows_options(options: Obj, expected: list[str]) -> None:
+def test_windows_options(options: Object, expected: list[str]) -> None:
     """Names of users and credential specs."""
     errors = refused({**WINDOWS, "securityContext": {"windowsOptions": options}})
     assert len(errors) == len(expected)
@@ -310,7 +310,7 @@ def test_tokens_need_an_account() -> None:
         ),
     ],
 )
-def test_label_keys_of_affinity(term: Obj, labels: Obj, expected: list[str]) -> None:
+def test_label_keys_of_affinity(term: Object, labels: Object, expected: list[str]) -> None:
     """They complete a selector that does not name them."""
     terms = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone", **term}]}
     errors = refused({"affinity": {"podAffinity": terms}}, {"labels": labels})
@@ -332,13 +332,13 @@ def test_resources_of_the_whole_pod() -> None:
     ]
 
 
-def with_terms(affinity: str, term: Obj) -> Obj:
+def with_terms(affinity: str, term: Object) -> Object:
     """Return a spec with a required term of affinity to pods or nodes."""
     terms: Any = {"nodeSelectorTerms": [term]} if affinity == "nodeAffinity" else [term]
     return {"affinity": {affinity: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
 
 
-def with_container(**members: Any) -> Obj:
+def with_container(**members: Any) -> Object:
     """Return a spec with a container that has other members."""
     return {"containers": [{"name": "c", "image": "a:1", **members}]}
 
@@ -396,7 +396,7 @@ TOKEN = {"serviceAccountToken": {"path": "../t", "expirationSeconds": 600}}
         },
     ],
 )
-def test_stored_faults_are_forgiven(spec: Obj) -> None:
+def test_stored_faults_are_forgiven(spec: Object) -> None:
     """Rules that came later do not stop updates of pods that were stored before."""
     assert len(refused(spec)) > 0
     assert refused_change(pod_with(spec, {"labels": {"a": "b"}}), pod_with(spec)) == []
@@ -405,7 +405,7 @@ def test_stored_faults_are_forgiven(spec: Obj) -> None:
 def test_stored_label_keys_are_held_to_an_older_rule() -> None:
     """The selector of a spread constraint does not name what its label keys complete."""
 
-    def pod(keys: list[str], selector: Obj | None) -> Obj:
+    def pod(keys: list[str], selector: Object | None) -> Object:
         constraint = {**SPREAD, "matchLabelKeys": keys, "labelSelector": selector}
         if selector is None:
             del constraint["labelSelector"]

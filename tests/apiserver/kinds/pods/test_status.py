@@ -1,35 +1,35 @@
 """The status of pods, as kubelets write it."""
 
-from typing import Any
-
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods.strategy import PODS
 from tests.apiserver.kinds.hooks import change_refusals, changed, warnings_of_change
 from tests.apiserver.kinds.pods.examples import pod_with
 
-Obj = dict[str, Any]
 STATUS = PODS.subresources["status"]
 
 
-def refused(status: Obj, old_status: Obj | None = None, spec: Obj | None = None) -> list[str]:
+def refused(
+    status: Object, old_status: Object | None = None, spec: Object | None = None
+) -> list[str]:
     """Return the errors of writing a status, without `status.`."""
     old = pod_with(spec or {}, status={"phase": "Running", **(old_status or {})})
     new = pod_with(spec or {}, status={"phase": "Running", **status})
     return [each.removeprefix("status.") for each in change_refusals(STATUS, new, old)]
 
 
-def terminated(name: str, code: int) -> Obj:
+def terminated(name: str, code: int) -> Object:
     """Return the status of a container that has ended."""
     return {"name": name, "state": {"terminated": {"exitCode": code}}}
 
 
-def running(name: str) -> Obj:
+def running(name: str) -> Object:
     """Return the status of a container that runs."""
     return {"name": name, "state": {"running": {}}}
 
 
-WITH_DEVICE: Obj = {
+WITH_DEVICE: Object = {
     "name": "c",
     "image": "a",
     "resources": {"requests": {"a.b/c": "1"}, "limits": {"a.b/c": "1"}},
@@ -88,7 +88,7 @@ RESTARTED = "containerStatuses[0].state: Forbidden: may not be transitioned to n
         ),
     ],
 )
-def test_restarts(spec: Obj, code: int, expected: list[str]) -> None:
+def test_restarts(spec: Object, code: int, expected: list[str]) -> None:
     """A container that is not to be restarted does not run again."""
     old = {"containerStatuses": [terminated("c", code)]}
     assert refused({"containerStatuses": [running("c")]}, old, spec) == expected
@@ -148,7 +148,7 @@ ONE_OF_A_FAMILY = "may specify no more than one IP for each IP family"
         ),
     ],
 )
-def test_addresses(status: Obj, expected: list[str]) -> None:
+def test_addresses(status: Object, expected: list[str]) -> None:
     """One of each family, the first one twice."""
     assert refused(status) == expected
 
@@ -190,7 +190,7 @@ def test_users_of_containers() -> None:
         ),
     ],
 )
-def test_health_of_resources(health: Obj, expected: list[str]) -> None:
+def test_health_of_resources(health: Object, expected: list[str]) -> None:
     """What a device plugin says of a device."""
     status = {
         **running("c"),
@@ -285,7 +285,7 @@ NO_ENTRY = "must match the extended resource name of an entry in"
         ),
     ],
 )
-def test_claims_of_extended_resources(mapping: Obj, expected: list[str]) -> None:
+def test_claims_of_extended_resources(mapping: Object, expected: list[str]) -> None:
     """Which container's request each part of the claim is for."""
     claim = {"resourceClaimName": "claim", "requestMappings": [mapping]}
     path = "extendedResourceClaimStatus."

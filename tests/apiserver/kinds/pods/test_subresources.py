@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.pods.strategy import PODS
 from tests.apiserver.kinds.hooks import change_refusals, changed
 from tests.apiserver.kinds.pods.examples import container_with, pod_with
 
-Obj = dict[str, Any]
 EPHEMERAL = PODS.subresources["ephemeralcontainers"]
 RESIZE = PODS.subresources["resize"]
 DEBUG = {
@@ -63,7 +63,7 @@ def test_static_pods_take_no_part() -> None:
     assert change_refusals(RESIZE, new, old) == [": Forbidden: static pods cannot be resized"]
 
 
-def sized(requests: Obj, limits: Obj | None = None, **spec: Any) -> Obj:
+def sized(requests: Object, limits: Object | None = None, **spec: Any) -> Object:
     """Return a pod whose container has these resources."""
     resources = {"requests": requests, **({"limits": limits} if limits else {})}
     pod = container_with({"resources": resources}, **spec)
@@ -111,7 +111,7 @@ def test_only_resources_are_taken() -> None:
         ),
     ],
 )
-def test_resizes(old: Obj, new: Obj, expected: list[str]) -> None:
+def test_resizes(old: Object, new: Object, expected: list[str]) -> None:
     """Cpu and memory change, nothing is given back."""
     assert change_refusals(RESIZE, new, old) == expected
 
@@ -151,7 +151,7 @@ def test_containers_stay_in_their_order() -> None:
     ]
 
 
-def with_pod_resources(requests: Obj | None, container: Obj) -> Obj:
+def with_pod_resources(requests: Object | None, container: Object) -> Object:
     """Return a pod with resources of its own."""
     pod = sized(container)
     if requests is not None:
@@ -193,7 +193,7 @@ def with_pod_resources(requests: Obj | None, container: Obj) -> Obj:
         ),
     ],
 )
-def test_resources_of_the_whole_pod(old: Obj, new: Obj, expected: list[str]) -> None:
+def test_resources_of_the_whole_pod(old: Object, new: Object, expected: list[str]) -> None:
     """They are resized as those of containers; left out they stay."""
     assert change_refusals(RESIZE, new, old) == expected
 

@@ -1,12 +1,9 @@
 """Rules of volumes that few requests break."""
 
-from typing import Any
-
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.apiserver.kinds.pods.examples import pod_with, refused, refused_change
-
-Obj = dict[str, Any]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,7 @@ Obj = dict[str, Any]
         ),
     ],
 )
-def test_sources(volume: Obj, expected: list[str]) -> None:
+def test_sources(volume: Object, expected: list[str]) -> None:
     """Each source has rules of its own; none at all is an empty directory."""
     path = "spec.volumes[0]."
     errors = refused({"volumes": [{"name": "v", **volume}]})
@@ -101,7 +98,7 @@ def test_claims_of_ephemeral_volumes() -> None:
         ),
     ],
 )
-def test_templates_of_claims(claim: Obj, expected: list[str] | None) -> None:
+def test_templates_of_claims(claim: Object, expected: list[str] | None) -> None:
     """What a claim may ask for."""
     whole = {
         "accessModes": ["ReadWriteOnce"],
@@ -118,7 +115,7 @@ def test_templates_of_claims(claim: Obj, expected: list[str] | None) -> None:
         assert errors == expected
 
 
-def projected(source: Obj) -> Obj:
+def projected(source: Object) -> Object:
     """Return a volume with one source of files."""
     return {"name": "v", "projected": {"sources": [source], "defaultMode": 420}}
 
@@ -213,7 +210,7 @@ BUNDLE_NAME = "not a valid clustertrustbundlename:"
         ),
     ],
 )
-def test_projected_sources(source: Obj, expected: list[str] | None) -> None:
+def test_projected_sources(source: Object, expected: list[str] | None) -> None:
     """Tokens, bundles of trust and certificates."""
     errors = refused({"volumes": [projected(source)]})
     texts = [each.partition("sources[0].")[2] for each in errors]

@@ -1,20 +1,18 @@
 """What is told about pods that are taken."""
 
-from typing import Any
-
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.workloads.pod_templates import POD_TEMPLATES
 from tests.apiserver.kinds.hooks import warnings_of
 from tests.apiserver.kinds.pods.examples import pod_with, warned
 
-Obj = dict[str, Any]
 TERMS = "requiredDuringSchedulingIgnoredDuringExecution"
 ZONE = "failure-domain.beta.kubernetes.io/zone"
 ZONE_NOW = 'deprecated since v1.17; use "topology.kubernetes.io/zone" instead'
 
 
-def containers(*members: Obj) -> Obj:
+def containers(*members: Object) -> Object:
     """Return a spec with these containers."""
     return {
         "containers": [
@@ -107,7 +105,7 @@ def containers(*members: Obj) -> Obj:
         ),
     ],
 )
-def test_warnings(spec: Obj, expected: list[str] | None) -> None:
+def test_warnings(spec: Object, expected: list[str] | None) -> None:
     """One rule after the other."""
     texts = [each.removeprefix("spec.") for each in warned(spec)]
     if expected is None:
@@ -152,7 +150,7 @@ def test_warnings(spec: Obj, expected: list[str] | None) -> None:
         ),
     ],
 )
-def test_ports(ports: list[Obj], expected: list[str]) -> None:
+def test_ports(ports: list[Object], expected: list[str]) -> None:
     """The same port of two containers."""
     assert warned(containers(*({"ports": [each]} for each in ports))) == expected
 

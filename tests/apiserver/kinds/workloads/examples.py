@@ -1,21 +1,20 @@
 """Workloads to be changed by tests."""
 
-from typing import Any, Final
+from typing import Final
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.apiserver.kinds.hooks import patched
 
-Obj = dict[str, Any]
-
-TEMPLATE: Final[Obj] = {
+TEMPLATE: Final[Object] = {
     "metadata": {"labels": {"app": "x"}},
     "spec": {"containers": [{"name": "c", "image": "a:1"}]},
 }
-WORKLOAD: Final[Obj] = {
+WORKLOAD: Final[Object] = {
     "metadata": {"name": "w", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
     "spec": {"selector": {"matchLabels": {"app": "x"}}, "template": TEMPLATE},
 }
 """A Deployment, ReplicaSet, StatefulSet or DaemonSet."""
-JOB: Final[Obj] = {
+JOB: Final[Object] = {
     "metadata": {"name": "j", "namespace": "ns", "uid": "u", "resourceVersion": "1"},
     "spec": {
         "template": {
@@ -26,8 +25,8 @@ JOB: Final[Obj] = {
 
 
 def workload(
-    spec: Obj | None = None, metadata: Obj | None = None, status: Obj | None = None
-) -> Obj:
+    spec: Object | None = None, metadata: Object | None = None, status: Object | None = None
+) -> Object:
     """Return a workload with other members."""
     changed = patched(WORKLOAD, {"spec": spec or {}, "metadata": metadata or {}})
     if status is not None:
@@ -35,7 +34,9 @@ def workload(
     return changed
 
 
-def job(spec: Obj | None = None, metadata: Obj | None = None, status: Obj | None = None) -> Obj:
+def job(
+    spec: Object | None = None, metadata: Object | None = None, status: Object | None = None
+) -> Object:
     """Return a Job with other members."""
     changed = patched(JOB, {"spec": spec or {}, "metadata": metadata or {}})
     if status is not None:

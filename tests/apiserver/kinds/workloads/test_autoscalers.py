@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.decode import normalize
 from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.kinds.budget_status import set_disruption_allowed
@@ -22,7 +23,6 @@ from tests.apiserver.kinds.hooks import (
     refusals,
 )
 
-Obj = dict[str, Any]
 PREFIX = "autoscaling.alpha.kubernetes.io/"
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"}
 CPU = {
@@ -35,7 +35,7 @@ PODS = {
 }
 
 
-def autoscaler(spec: Obj | None = None, **members: Any) -> Obj:
+def autoscaler(spec: Object | None = None, **members: Any) -> Object:
     """Return an autoscaler of autoscaling/v2."""
     base = {
         "apiVersion": "autoscaling/v2",
@@ -137,7 +137,7 @@ def test_new_autoscalers() -> None:
         ),
     ],
 )
-def test_autoscalers(spec: Obj, expected: list[str]) -> None:
+def test_autoscalers(spec: Object, expected: list[str]) -> None:
     """Counts are told last."""
     errors = refusals(AUTOSCALERS, autoscaler(spec))
     assert [each.removeprefix("spec.") for each in errors] == expected
@@ -253,7 +253,7 @@ ONE_TYPE = 'supported values: "ContainerResource", "External", "Object", "Pods",
         ),
     ],
 )
-def test_metrics(metric: Obj, expected: list[str]) -> None:
+def test_metrics(metric: Object, expected: list[str]) -> None:
     """Repeated errors are told once by the verbs."""
     errors = dict.fromkeys(refusals(AUTOSCALERS, autoscaler({"metrics": [metric]})))
     assert [each.removeprefix("spec.metrics[0]") for each in errors] == expected
@@ -292,7 +292,7 @@ def test_status_of_autoscalers() -> None:
     ]
 
 
-def v1(annotations: dict[str, str] | None = None, **spec: Any) -> Obj:
+def v1(annotations: dict[str, str] | None = None, **spec: Any) -> Object:
     """Return an autoscaler of autoscaling/v1."""
     metadata = {"name": "h", **({"annotations": annotations} if annotations else {})}
     obj = {"apiVersion": "autoscaling/v1", "metadata": metadata, "spec": {"maxReplicas": 3, **spec}}
@@ -386,7 +386,7 @@ AMOUNT = st.sampled_from(["1", "5m", "2Gi"])
 NAME = st.sampled_from(["a", "b"])
 
 
-def targets(name: str, amounts: st.SearchStrategy[Any]) -> st.SearchStrategy[Obj]:
+def targets(name: str, amounts: st.SearchStrategy[Any]) -> st.SearchStrategy[Object]:
     """Return targets with one value, of the type that belongs to it."""
     types = {"value": "Value", "averageValue": "AverageValue", "averageUtilization": "Utilization"}
     return st.builds(lambda value: {"type": types[name], name: value}, amounts)
@@ -438,7 +438,7 @@ METRICS = st.one_of(
 
 @pytest.mark.slow
 @given(st.lists(METRICS, min_size=1, max_size=4))
-def test_metrics_come_back(metrics: list[Obj]) -> None:
+def test_metrics_come_back(metrics: list[Object]) -> None:
     """Through v1, whatever they are."""
     type_ = load().types["io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler"]
     obj = normalize(autoscaler({"metrics": metrics}), type_)
@@ -446,7 +446,7 @@ def test_metrics_come_back(metrics: list[Obj]) -> None:
     assert back["spec"]["metrics"] == obj["spec"]["metrics"]
 
 
-def budget(spec: Obj, metadata: Obj | None = None, status: Obj | None = None) -> Obj:
+def budget(spec: Object, metadata: Object | None = None, status: Object | None = None) -> Object:
     """Return a PodDisruptionBudget."""
     obj = {"metadata": {"name": "b", "namespace": "ns", **(metadata or {})}, "spec": spec}
     return obj if status is None else {**obj, "status": status}
@@ -482,7 +482,7 @@ def budget(spec: Obj, metadata: Obj | None = None, status: Obj | None = None) ->
         ),
     ],
 )
-def test_budgets(spec: Obj, expected: list[str]) -> None:
+def test_budgets(spec: Object, expected: list[str]) -> None:
     assert refusals(DISRUPTION_BUDGETS, budget(spec)) == expected
 
 
@@ -534,7 +534,7 @@ def test_status_of_budgets() -> None:
 def test_the_condition_of_budgets() -> None:
     """Its time changes with its value; others stay."""
     other = {"type": "A"}
-    status: Obj = {"disruptionsAllowed": 1, "conditions": [other], "observedGeneration": 3}
+    status: Object = {"disruptionsAllowed": 1, "conditions": [other], "observedGeneration": 3}
     set_disruption_allowed(status, "2026-01-01T00:00:00Z")
     assert status["conditions"][0] is other
     assert status["conditions"][1]["reason"] == "SufficientPods"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.strategy import Strategy
 from kvstack.apiserver.kinds.workloads.autoscalers.strategy import AUTOSCALERS
 from kvstack.apiserver.kinds.workloads.cells import scale_cells
@@ -20,7 +21,6 @@ from kvstack.apiserver.kinds.workloads.stateful_sets import STATEFUL_SETS
 from tests.apiserver.kinds.hooks import NOW, SECONDS, cells_of
 from tests.apiserver.kinds.workloads.examples import JOB, TEMPLATE, job, workload
 
-Obj = dict[str, Any]
 LATER = "2026-01-02T03:05:05Z"
 
 
@@ -45,7 +45,7 @@ LATER = "2026-01-02T03:05:05Z"
         ),
     ],
 )
-def test_replicated(strategy: Strategy, status: Obj, expected: list[Any]) -> None:
+def test_replicated(strategy: Strategy, status: Object, expected: list[Any]) -> None:
     assert cells_of(strategy, workload({"replicas": 2}, status=status)) == expected
 
 
@@ -105,7 +105,7 @@ TRUE = {"status": "True"}
         ),
     ],
 )
-def test_jobs(spec: Obj, status: Obj, expected: list[str]) -> None:
+def test_jobs(spec: Object, status: Object, expected: list[str]) -> None:
     cells = cells_of(JOBS, job(spec, status=status))
     assert (cells[0], cells[1:4], cells[4]) == ("j", expected, "3m")
     assert cells[5:] == ["c", "a:1", "<none>"]
@@ -142,13 +142,13 @@ def test_budgets() -> None:
     assert cells_of(DISRUPTION_BUDGETS, one) == ["b", "50%", "N/A", 2, "3m"]
 
 
-def resource(target: Obj, current: Obj | None) -> tuple[Obj, Obj]:
+def resource(target: Object, current: Object | None) -> tuple[Object, Object]:
     """Return a metric of cpu and its status."""
     status = {} if current is None else {"type": "Resource", "resource": {"current": current}}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}, status
 
 
-def other(type_: str, target: Obj, current: Obj | None) -> tuple[Obj, Obj]:
+def other(type_: str, target: Object, current: Object | None) -> tuple[Object, Object]:
     """Return a metric of another type and its status."""
     field = type_.lower()
     status = {} if current is None else {"type": type_, field: {"current": current}}
@@ -175,7 +175,7 @@ def other(type_: str, target: Obj, current: Obj | None) -> tuple[Obj, Obj]:
         ),
     ],
 )
-def test_autoscalers(metrics: list[tuple[Obj, Obj]], expected: str) -> None:
+def test_autoscalers(metrics: list[tuple[Object, Object]], expected: str) -> None:
     one = {
         "metadata": {"name": "h"},
         "spec": {

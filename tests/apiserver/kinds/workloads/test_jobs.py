@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.kinds.workloads.jobs.cron_jobs import CRON_JOBS
 from kvstack.apiserver.kinds.workloads.jobs.indexes import IndexesError, count, overlap
 from kvstack.apiserver.kinds.workloads.jobs.strategy import JOBS
@@ -20,11 +21,10 @@ from tests.apiserver.kinds.hooks import (
 )
 from tests.apiserver.kinds.workloads.examples import JOB, job
 
-Obj = dict[str, Any]
 LATER = "2026-01-02T04:00:00Z"
 
 
-def prepared(spec: Obj | None = None, status: Obj | None = None) -> Obj:
+def prepared(spec: Object | None = None, status: Object | None = None) -> Object:
     """Return a Job as it is stored."""
     found = prepared_object(JOBS, job(spec))
     if status is not None:
@@ -178,7 +178,7 @@ def test_labels_of_the_template_are_the_jobs_too() -> None:
         ),
     ],
 )
-def test_jobs(spec: Obj, expected: list[str]) -> None:
+def test_jobs(spec: Object, expected: list[str]) -> None:
     errors = refusals(JOBS, job(spec))
     assert [each.removeprefix("spec.") for each in errors] == expected
 
@@ -231,7 +231,7 @@ CODES = {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2]
         ),
     ],
 )
-def test_failure_policies(rule: Obj, expected: list[str]) -> None:
+def test_failure_policies(rule: Object, expected: list[str]) -> None:
     errors = refusals(JOBS, job({"podFailurePolicy": {"rules": [rule]}}))
     path = "spec.podFailurePolicy.rules[0]"
     assert [each.removeprefix(path) for each in errors] == expected
@@ -273,7 +273,7 @@ def test_failure_policies(rule: Obj, expected: list[str]) -> None:
         ([{"succeededCount": 1}] * 21, [": Too many: 21: must have at most 20 items"]),
     ],
 )
-def test_success_policies(rules: list[Obj], expected: list[str]) -> None:
+def test_success_policies(rules: list[Object], expected: list[str]) -> None:
     spec = {"completionMode": "Indexed", "completions": 5, "successPolicy": {"rules": rules}}
     errors = refusals(JOBS, job(spec))
     assert [each.removeprefix("spec.successPolicy.rules") for each in errors] == expected
@@ -330,7 +330,7 @@ def test_hostnames_of_indexes() -> None:
         ),
     ],
 )
-def test_changes(old: Obj, new: Obj, expected: list[str]) -> None:
+def test_changes(old: Object, new: Object, expected: list[str]) -> None:
     before = prepared(old)
     errors = change_refusals(JOBS, patched(before, {"spec": new}), before)
     assert [each.removeprefix("spec.") for each in errors] == expected
@@ -364,7 +364,7 @@ OTHER: dict[str, Any] = {"podAffinity": {"preferredDuringSchedulingIgnoredDuring
         ({"spec": {"containers": [{"name": "d", "image": "a:1"}]}}, False),
     ],
 )
-def test_templates_of_suspended_jobs(template: Obj, is_allowed: bool) -> None:  # noqa: FBT001
+def test_templates_of_suspended_jobs(template: Object, is_allowed: bool) -> None:  # noqa: FBT001
     """Where pods run, what they get, and what is written on them can change."""
     old = prepared({"suspend": True}, {})
     new = patched(old, {"spec": {"template": template}})
@@ -385,7 +385,7 @@ def test_templates_of_suspended_jobs(template: Obj, is_allowed: bool) -> None:  
         ({"active": 1}, False),
     ],
 )
-def test_suspended_jobs_have_no_pods(status: Obj, is_allowed: bool) -> None:  # noqa: FBT001
+def test_suspended_jobs_have_no_pods(status: Object, is_allowed: bool) -> None:  # noqa: FBT001
     old = prepared({"suspend": True}, status)
     template = {"spec": {"nodeSelector": {"a": "b"}}}
     errors = change_refusals(JOBS, patched(old, {"spec": {"template": template}}), old)
@@ -540,7 +540,7 @@ DONE = {"startTime": NOW, "completionTime": LATER, "conditions": [MET, COMPLETE]
         ),
     ],
 )
-def test_status(spec: Obj, old: Obj, new: Obj, expected: list[str]) -> None:
+def test_status(spec: Object, old: Object, new: Object, expected: list[str]) -> None:
     """Rules are asked when something they speak of has changed."""
     before = prepared(spec, old)
     errors = change_refusals(STATUS, {**before, "status": new}, before)
@@ -616,7 +616,7 @@ def test_selectable_fields() -> None:
     assert JOBS.selectable(job(status={"succeeded": 2})) == {"status.successful": "2"}
 
 
-def cron_job(spec: Obj | None = None, name: str = "c") -> Obj:
+def cron_job(spec: Object | None = None, name: str = "c") -> Object:
     """Return a CronJob."""
     base = {
         "metadata": {"name": name, "namespace": "ns", "resourceVersion": "1"},
@@ -695,7 +695,7 @@ NO_ZONE = "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
         ),
     ],
 )
-def test_cron_jobs(spec: Obj, expected: list[str]) -> None:
+def test_cron_jobs(spec: Object, expected: list[str]) -> None:
     errors = refusals(CRON_JOBS, cron_job(spec))
     assert [each.removeprefix("spec.") for each in errors] == expected
 

@@ -1,9 +1,10 @@
 """Deployments, ReplicaSets, ReplicationControllers, PodTemplates and their Scales."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.decode import DecodeError
 from kvstack.apiserver.kinds.strategy import Strategy
@@ -27,7 +28,6 @@ from tests.apiserver.kinds.workloads.examples import TEMPLATE, workload
 if TYPE_CHECKING:
     from kvstack.apimachinery.objects.field_errors import FieldError
 
-Obj = dict[str, Any]
 PERCENT = (
     "a valid percent string must be a numeric string followed by an ending '%' (e.g. '1%',  or"
     " '93%', regex used for validation is '[0-9]+%')"
@@ -128,7 +128,7 @@ def test_new_deployments() -> None:
         ),
     ],
 )
-def test_deployments(spec: Obj, expected: list[str]) -> None:
+def test_deployments(spec: Object, expected: list[str]) -> None:
     errors = refusals(DEPLOYMENTS, workload(spec))
     assert [each.removeprefix("spec.") for each in errors] == expected
 
@@ -219,7 +219,7 @@ def test_warnings_follow_the_generation() -> None:
     assert warning.startswith("metadata.name: this is used in Pod names and hostnames")
 
 
-def controller(spec: Obj | None = None, metadata: Obj | None = None) -> Obj:
+def controller(spec: Object | None = None, metadata: Object | None = None) -> Object:
     """Return a ReplicationController."""
     base = {"metadata": {"name": "r", "namespace": "ns"}, "spec": {"template": TEMPLATE}}
     return patched(base, {"spec": spec or {}, "metadata": metadata or {}})
@@ -260,7 +260,7 @@ def test_new_controllers() -> None:
         ),
     ],
 )
-def test_controllers(spec: Obj, metadata: Obj, expected: list[str]) -> None:
+def test_controllers(spec: Object, metadata: Object, expected: list[str]) -> None:
     """Counts and the name are told last."""
     assert refusals(REPLICATION_CONTROLLERS, controller(spec, metadata)) == expected
 

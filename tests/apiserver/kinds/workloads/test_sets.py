@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.decode import DecodeError
 from kvstack.apiserver.kinds.workloads.controller_revisions import CONTROLLER_REVISIONS
 from kvstack.apiserver.kinds.workloads.daemon_sets import (
@@ -23,7 +24,6 @@ from tests.apiserver.kinds.hooks import (
 )
 from tests.apiserver.kinds.workloads.examples import workload
 
-Obj = dict[str, Any]
 CLAIM = {
     "metadata": {"name": "data"},
     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
@@ -124,7 +124,7 @@ def test_claims_are_volumes_of_the_template() -> None:
         ),
     ],
 )
-def test_stateful_sets(spec: Obj, expected: list[str]) -> None:
+def test_stateful_sets(spec: Object, expected: list[str]) -> None:
     errors = refusals(STATEFUL_SETS, workload(spec))
     assert [each.removeprefix("spec.") for each in errors] == expected
 
@@ -229,7 +229,7 @@ def test_generations_of_templates() -> None:
         ),
     ],
 )
-def test_strategies_of_daemon_sets(strategy: Obj, expected: list[str]) -> None:
+def test_strategies_of_daemon_sets(strategy: Object, expected: list[str]) -> None:
     errors = refusals(DAEMON_SETS, workload({"updateStrategy": strategy}))
     assert [each.removeprefix("spec.updateStrategy") for each in errors] == expected
 
@@ -263,7 +263,7 @@ def test_warnings_of_daemon_sets() -> None:
     assert len(warnings_of_change(DAEMON_SETS, new, old)) == 1
 
 
-def revision(**members: Any) -> Obj:
+def revision(**members: Any) -> Object:
     """Return a ControllerRevision."""
     return {"metadata": {"name": "r", "namespace": "ns"}, "revision": 1, **members}
 
@@ -280,7 +280,7 @@ def revision(**members: Any) -> Obj:
         ),
     ],
 )
-def test_revisions(members: Obj, expected: list[str]) -> None:
+def test_revisions(members: Object, expected: list[str]) -> None:
     assert refusals(CONTROLLER_REVISIONS, revision(**members)) == expected
 
 

@@ -5,16 +5,16 @@ from typing import Any
 from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects.core.group_resources import PODS
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, AdmissionRequest
 
-Obj = dict[str, Any]
 ALICE = User("alice", groups=("system:authenticated",))
 
 
 def asked(
-    obj: Obj | None,
-    old: Obj | None = None,
+    obj: Object | None,
+    old: Object | None = None,
     *,
     resource: GroupResource = PODS,
     operation: str = "",
@@ -38,7 +38,7 @@ def asked(
     )
 
 
-def pod(**spec: Any) -> Obj:
+def pod(**spec: Any) -> Object:
     """Return a pod `p` with a container `c`."""
     return {
         "metadata": {"name": "p", "namespace": "a"},
@@ -46,6 +46,6 @@ def pod(**spec: Any) -> Obj:
     }
 
 
-def namespace(**annotations: str) -> Obj:
+def namespace(**annotations: str) -> Object:
     """Return the namespace `a`."""
     return {"metadata": {"name": "a", "annotations": annotations}}

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
@@ -23,20 +24,18 @@ from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.hook_server import HookServer
 
-Obj = dict[str, Any]
-
 EPHEMERAL = "ephemeralcontainers"
-ALLOWED: Obj = {"allowed": True}
+ALLOWED: Object = {"allowed": True}
 
 
 class Answers:
     """Answers as it is told, and keeps what it was asked."""
 
-    def __init__(self, *answers: Obj | RemoteError) -> None:
+    def __init__(self, *answers: Object | RemoteError) -> None:
         self.answers = list(answers)
-        self.specs: list[Obj] = []
+        self.specs: list[Object] = []
 
-    async def review(self, review: Obj) -> Obj:
+    async def review(self, review: Object) -> Object:
         self.specs.append(review["spec"])
         found = self.answers.pop(0)
         if isinstance(found, RemoteError):
@@ -60,7 +59,7 @@ def judged(plugin: ImagePolicyWebhook, request: AdmissionRequest) -> str:
 
 
 def make_webhook(
-    *answers: Obj | RemoteError, clock: FakeClock | None = None, **settings: Any
+    *answers: Object | RemoteError, clock: FakeClock | None = None, **settings: Any
 ) -> tuple[ImagePolicyWebhook, Answers]:
     reviewer = Answers(*answers)
     found = ImagePolicySettings("k", **settings)
@@ -94,7 +93,7 @@ def test_what_is_asked() -> None:
         ({"allowed": "true"}, "one or more images rejected by webhook backend"),
     ],
 )
-def test_answers_are_heard_and_remembered(status: Obj, text: str) -> None:
+def test_answers_are_heard_and_remembered(status: Object, text: str) -> None:
     told = {"auditAnnotations": {"why": "because"}}
     clock = FakeClock()
     plugin, reviewer = make_webhook({**status, **told}, ALLOWED, clock=clock)
@@ -146,7 +145,7 @@ def test_the_configuration() -> None:
             read(**given)
 
 
-def no_bad_images(review: Obj) -> Obj:
+def no_bad_images(review: Object) -> Object:
     images = [each["image"] for each in review["spec"]["containers"]]
     status = {"allowed": "bad" not in images, "reason": "a bad image"}
     return {"status": 200, "json": {**review, "status": status}}
@@ -176,7 +175,7 @@ def test_pods_and_their_ephemeral_containers(tmp_path: Path) -> None:
             )
             server = await world.start(given)
 
-            async def ask(method: str, path: str, obj: Obj) -> tuple[int, Obj]:
+            async def ask(method: str, path: str, obj: Object) -> tuple[int, Object]:
                 where = f"/api/v1/namespaces/default/pods{path}"
                 body = json.dumps(obj).encode()
                 code, answer = await world.ask(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.text.config_document import DocumentError
 from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.policy.admission.configuration import AdmissionSettings, read_configuration
@@ -19,15 +20,13 @@ from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.hook_server import HookServer, reviewing
 
-Obj = dict[str, Any]
-
 API = {"apiVersion": "admissionregistration.k8s.io/v1"}
 POLICIES = "ValidatingAdmissionPolicy"
 HOOKS = "ValidatingAdmissionWebhook"
 PATHS = "/apis/admissionregistration.k8s.io/v1"
 
 
-def rule(*resources: str, group: str = "") -> Obj:
+def rule(*resources: str, group: str = "") -> Object:
     return {
         "apiGroups": [group],
         "apiVersions": ["*"],
@@ -36,7 +35,7 @@ def rule(*resources: str, group: str = "") -> Obj:
     }
 
 
-def policy(expression: str, *rules: Obj, name: str = "p.static.k8s.io", **spec: Any) -> Obj:
+def policy(expression: str, *rules: Object, name: str = "p.static.k8s.io", **spec: Any) -> Object:
     found = {
         "matchConstraints": {"resourceRules": list(rules) or [rule("configmaps")]},
         "validations": [{"expression": expression}],
@@ -45,12 +44,12 @@ def policy(expression: str, *rules: Obj, name: str = "p.static.k8s.io", **spec: 
     return {**API, "kind": POLICIES, "metadata": {"name": name}, "spec": found}
 
 
-def binding(policy: str = "p.static.k8s.io", name: str = "b.static.k8s.io", **spec: Any) -> Obj:
+def binding(policy: str = "p.static.k8s.io", name: str = "b.static.k8s.io", **spec: Any) -> Object:
     found = {"policyName": policy, "validationActions": ["Deny"], **spec}
     return {**API, "kind": f"{POLICIES}Binding", "metadata": {"name": name}, "spec": found}
 
 
-def webhook(url: str = "https://127.0.0.1:1/", ca: str = "", **client: Any) -> Obj:
+def webhook(url: str = "https://127.0.0.1:1/", ca: str = "", **client: Any) -> Object:
     hook = {
         "name": "w.example.com",
         "clientConfig": {**({"url": url} if url else {}), "caBundle": ca, **client},
@@ -62,7 +61,7 @@ def webhook(url: str = "https://127.0.0.1:1/", ca: str = "", **client: Any) -> O
     return {**API, "kind": kind, "metadata": {"name": "w.static.k8s.io"}, "webhooks": [hook]}
 
 
-def write(folder: Path, *objects: Obj, name: str = "all.yaml") -> None:
+def write(folder: Path, *objects: Object, name: str = "all.yaml") -> None:
     folder.mkdir(exist_ok=True)
     (folder / name).write_text(yaml.safe_dump_all(objects))
 
@@ -114,7 +113,7 @@ def test_objects_of_all_files_in_order(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_stand_in_files(
-    plugin: str, objects: list[Obj], text: str, tmp_path: Path
+    plugin: str, objects: list[Object], text: str, tmp_path: Path
 ) -> None:
     write(tmp_path, *objects)
     with pytest.raises(ConfigError, match=text) as caught:
@@ -197,14 +196,14 @@ def test_what_stands_in_files_cannot_be_taken_away(tmp_path: Path) -> None:
         run(tmp_path, main)
 
 
-def refuses_hooked(review: Obj) -> Obj:
+def refuses_hooked(review: Object) -> Object:
     is_allowed = review["request"]["name"] != "hooked"
     return reviewing(allowed=is_allowed, status={"code": 403, "message": "no"})
 
 
 async def ask(world: World, server: ApiServer, path: str, name: str) -> Any:
     """Make an object by the API."""
-    made: Obj = {"metadata": {"name": name}}
+    made: Object = {"metadata": {"name": name}}
     if "admission" in path:
         made["spec"] = policy("true")["spec"]
     code, answer = await world.ask(

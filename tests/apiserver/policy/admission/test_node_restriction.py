@@ -22,6 +22,7 @@ from kvstack.apimachinery.objects.core.group_resources import (
     VOLUMES,
 )
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.plugins.node_restriction.plugin import NodeRestriction
@@ -30,8 +31,6 @@ from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 from tests.apiserver.policy.certificates import curve_key, subject
 from tests.apiserver.policy.views import FakeView
 from tests.apiserver.policy.waiting import result
-
-Obj = dict[str, Any]
 
 N1 = User("system:node:n1", groups=("system:nodes",))
 MIRROR = {"kubernetes.io/config.mirror": "x"}
@@ -69,8 +68,8 @@ class World:
         self,
         operation: str,
         what: GroupResource,
-        new: Obj | None,
-        old: Obj | None = None,
+        new: Object | None,
+        old: Object | None = None,
         *,
         subresource: str = "",
         name: str = "",
@@ -100,16 +99,16 @@ def world() -> World:
     return World()
 
 
-def metadata(name: str, **more: Any) -> Obj:
+def metadata(name: str, **more: Any) -> Object:
     return {"namespace": "a", "name": name, **more}
 
 
-def pod(name: str, node: str, spec: Obj | None = None, **more: Any) -> Obj:
+def pod(name: str, node: str, spec: Object | None = None, **more: Any) -> Object:
     spec = {"nodeName": node, "serviceAccountName": "sa", **(spec or {})}
     return {"metadata": metadata(name, uid=f"{name}-uid", **more), "spec": spec}
 
 
-def mirror(spec: Obj | None = None, **more: Any) -> Obj:
+def mirror(spec: Object | None = None, **more: Any) -> Object:
     made = pod("m", "n1", spec, **{"annotations": MIRROR, "ownerReferences": [OWNER], **more})
     if "serviceAccountName" not in (spec or {}):
         del made["spec"]["serviceAccountName"]
@@ -146,7 +145,7 @@ def test_pods_that_nodes_create(world: World) -> None:
         ([{**OWNER, "uid": "u2"}], "node n1 UID mismatch: expected u2 got u1"),
     ],
 )
-def test_owners_of_mirror_pods(world: World, owners: list[Obj], reason: str) -> None:
+def test_owners_of_mirror_pods(world: World, owners: list[Object], reason: str) -> None:
     assert reason in world.refusal(CREATE, PODS, mirror(ownerReferences=owners))
 
 
@@ -165,7 +164,7 @@ def test_owners_of_mirror_pods(world: World, owners: list[Obj], reason: str) -> 
         ({"volumes": [{"name": "v", "future": {}}]}, 'an unknown type of volume "v"'),
     ],
 )
-def test_mirror_pods_refer_to_nothing(world: World, spec: Obj, reference: str) -> None:
+def test_mirror_pods_refer_to_nothing(world: World, spec: Object, reference: str) -> None:
     told = world.refusal(CREATE, PODS, mirror(spec))
     assert told == f'node "n1" can not create pods that reference {reference}'
 
@@ -226,7 +225,7 @@ def test_claims(world: World) -> None:
     assert "fields other than" in world.refusal(UPDATE, CLAIMS, bound, old, subresource="status")
 
 
-def node(**more: Any) -> Obj:
+def node(**more: Any) -> Object:
     return {"metadata": {"name": "n1", **more.pop("metadata", {})}, "spec": more}
 
 
@@ -273,16 +272,16 @@ def test_nodes(world: World) -> None:
     world.write(UPDATE, NODES, node(), node(configSource=source))
 
 
-def token(audiences: list[str], **bound: str) -> Obj:
+def token(audiences: list[str], **bound: str) -> Object:
     reference = {"apiVersion": "v1", "kind": "Pod", "name": "mine", "uid": "mine-uid", **bound}
     return {"spec": {"audiences": audiences, "boundObjectRef": reference}}
 
 
-def ask(world: World, request: Obj) -> None:
+def ask(world: World, request: Object) -> None:
     world.write(CREATE, SERVICE_ACCOUNTS, request, subresource="token", name="sa")
 
 
-def refused(world: World, request: Obj) -> str:
+def refused(world: World, request: Object) -> str:
     return world.refusal(CREATE, SERVICE_ACCOUNTS, request, subresource="token", name="sa")
 
 
@@ -327,7 +326,7 @@ def test_a_volume_that_is_not_there_is_reported(world: World) -> None:
     assert told == ('error validating audience "x": persistentvolumeclaim "claim" not found')
 
 
-def certificate(**more: str) -> Obj:
+def certificate(**more: str) -> Object:
     spec = {
         "nodeName": "n1", "nodeUID": "u1", "podName": "mine", "podUID": "mine-uid",
         "serviceAccountName": "sa", "serviceAccountUID": "sa-uid", "signerName": "x.io/s", **more,
@@ -382,7 +381,7 @@ def test_leases_csi_nodes_and_slices_of_the_node(world: World) -> None:
     assert "can only delete" in world.refusal(DELETE, RESOURCE_SLICES, None, others)
 
 
-def signing_request(name: str, signer: str) -> Obj:
+def signing_request(name: str, signer: str) -> Object:
     builder = x509.CertificateSigningRequestBuilder().subject_name(subject(name))
     made = builder.sign(curve_key(0), hashes.SHA256()).public_bytes(Encoding.PEM)
     spec = {"request": base64.b64encode(made).decode(), "signerName": signer}

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from kvstack.apimachinery.attributes import Attributes, User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.audit.audit_context import AuditContext, Facts
 from kvstack.apiserver.policy.audit.policy import COMPLETE, METADATA, Recording
 
-Obj = dict[str, Any]
 USER = User("alice", "u1", ("devs",), {"k": ("v",)})
 
 
@@ -15,12 +15,12 @@ class KeptEvents:
     """A sink; `takes` says whether events are taken."""
 
     def __init__(self) -> None:
-        self.events: list[Obj] = []
+        self.events: list[Object] = []
         self.batches: list[int] = []
         self.takes = True
         self.is_stopped = False
 
-    def process(self, events: Sequence[Obj]) -> bool:
+    def process(self, events: Sequence[Object]) -> bool:
         self.events += events
         self.batches.append(len(events))
         return self.takes
@@ -38,6 +38,6 @@ def audit_context(level: int = METADATA, *, omit_managed_fields: bool = False) -
     return AuditContext(Recording(level, frozenset(), omit_managed_fields), facts)
 
 
-def event(level: int = METADATA, **more: Any) -> Obj:
+def event(level: int = METADATA, **more: Any) -> Object:
     """Return an event."""
     return {**audit_context(level).event(COMPLETE, 1_800_000_000_223_456), **more}

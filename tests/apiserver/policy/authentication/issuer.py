@@ -9,14 +9,14 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 from jwt.api_jws import PyJWS
 
+from kvstack.apimachinery.objects.json_object import Object
 from tests.apiserver.policy.certificates import Key, curve_key, rsa_key
 from tests.apiserver.policy.clocks import BEGAN_S
 
 URL = "https://issuer.example"
-Obj = dict[str, Any]
 
 
-def jwk(key: Key, key_id: str, **more: str) -> Obj:
+def jwk(key: Key, key_id: str, **more: str) -> Object:
     """Return the public half of a key as a JSON Web Key."""
     public = key.public_key()
     if isinstance(public, rsa.RSAPublicKey):
@@ -34,7 +34,7 @@ class Issuer:
         self.url = url
         self.keys: dict[str, Key] = {"one": rsa_key(1)}
 
-    def documents(self) -> dict[str, Obj]:
+    def documents(self) -> dict[str, Object]:
         """Return what is served, by path."""
         return {
             "/.well-known/openid-configuration": {
@@ -44,14 +44,14 @@ class Issuer:
             "/keys": {"keys": [jwk(key, name) for name, key in self.keys.items()]},
         }
 
-    def claims(self, **more: Any) -> Obj:
+    def claims(self, **more: Any) -> Object:
         """Return good claims, with others; None takes a claim away."""
         found = {"iss": self.url, "aud": "kubernetes", "sub": "bob", "exp": BEGAN_S + 600, **more}
         return {name: value for name, value in found.items() if value is not None}
 
     def token(
         self,
-        claims: Obj | None = None,
+        claims: Object | None = None,
         *,
         key: str = "one",
         algorithm: str = "RS256",
@@ -64,7 +64,7 @@ class Issuer:
         return PyJWS().encode(payload, signer or self.keys[key], algorithm, header)
 
 
-def unsigned(claims: Obj, algorithm: str = "none") -> str:
+def unsigned(claims: Object, algorithm: str = "none") -> str:
     """Return a token without a signature."""
     parts = [orjson.dumps({"alg": algorithm, "kid": "one"}), orjson.dumps(claims)]
     encoded = [base64.urlsafe_b64encode(each).rstrip(b"=").decode() for each in parts]

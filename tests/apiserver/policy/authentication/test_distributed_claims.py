@@ -6,6 +6,7 @@ import orjson
 import pytest
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
 from kvstack.apiserver.policy.authentication.jwt.distributed import ISSUERS_MAX, ClaimResolver
 from kvstack.apiserver.policy.authentication.jwt.keys import IssuerKeys
@@ -16,7 +17,6 @@ from tests.apiserver.policy.authentication.issuer import URL, Issuer, rsa_key, u
 from tests.apiserver.policy.clocks import BEGAN_S, FakeClock
 from tests.apiserver.policy.waiting import result
 
-Obj = dict[str, Any]
 API = ("https://api",)
 OTHER = "https://groups.example"
 ENDPOINT = f"{OTHER}/of/bob"
@@ -78,7 +78,7 @@ class Page:
         self.world.opened -= 1
 
 
-def elsewhere(**source: Any) -> Obj:
+def elsewhere(**source: Any) -> Object:
     """Return the claims that name where groups are."""
     found = {"endpoint": ENDPOINT, **source}
     return {"_claim_names": {"groups": "a"}, "_claim_sources": {"a": found}}
@@ -121,7 +121,7 @@ def test_nothing_is_asked_that_need_not_be(world: World) -> None:
         (elsewhere(endpoint="file:///etc/passwd"), "is not an https URL"),
     ],
 )
-def test_what_does_not_say_where(world: World, claims: Obj, message: str) -> None:
+def test_what_does_not_say_where(world: World, claims: Object, message: str) -> None:
     assert message in world.refusal(**claims)
     assert ENDPOINT not in [url for url, _ in world.asked]
 

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstack.apimachinery.attributes import User
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authentication.jwt.authenticator import JwtTokens
 from kvstack.apiserver.policy.authentication.jwt.issuers import Issuers
 from kvstack.apiserver.policy.authentication.jwt.keys import WELL_KNOWN, IssuerKeys
@@ -33,7 +34,6 @@ from tests.apiserver.policy.authentication.issuer import (
 from tests.apiserver.policy.clocks import BEGAN_S, FakeClock
 from tests.apiserver.policy.waiting import result
 
-Obj = dict[str, Any]
 API = ("https://api",)
 
 
@@ -136,7 +136,7 @@ def test_tokens_of_others_are_theirs_to_judge(world: World) -> None:
         ({"sub": ""}, "empty username"),
     ],
 )
-def test_claims_that_are_no_good(world: World, claims: Obj, message: str) -> None:
+def test_claims_that_are_no_good(world: World, claims: Object, message: str) -> None:
     assert message in world.refused(**claims)
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from kvstack.apimachinery.attributes import User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authentication.bootstrap_tokens import BootstrapTokens
 from kvstack.apiserver.policy.authentication.results import AuthenticationError, Found, Identified
 from kvstack.apiserver.policy.authentication.webhook_tokens import WebhookTokens
@@ -15,8 +16,6 @@ from kvstack.apiserver.policy.remote.connection import RemoteError
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView
 from tests.apiserver.policy.waiting import result
-
-Obj = dict[str, Any]
 
 API = ("api", "other")
 SECRETS = GroupResource("", "secrets")
@@ -121,13 +120,13 @@ def test_a_secret_that_is_being_deleted(bootstrap: Bootstrap) -> None:
 
 
 class Hook:
-    def __init__(self, *answers: Obj | RemoteError, version: str = "v1") -> None:
+    def __init__(self, *answers: Object | RemoteError, version: str = "v1") -> None:
         self.answers = list(answers)
-        self.asked: list[Obj] = []
+        self.asked: list[Object] = []
         self.clock = FakeClock()
         self.tokens = WebhookTokens(self, API, self.clock, version=version, lasts_ns=120 * 10**9)
 
-    async def review(self, review: Obj) -> Obj:
+    async def review(self, review: Object) -> Object:
         self.asked.append(review)
         await asyncio.sleep(0)
         answer = self.answers.pop(0)
@@ -160,7 +159,7 @@ def test_audiences() -> None:
 @pytest.mark.parametrize(
     "status", [{}, {"authenticated": False}, {"authenticated": "true"}, {"authenticated": 1}]
 )
-def test_whom_it_does_not_know(status: Obj) -> None:
+def test_whom_it_does_not_know(status: Object) -> None:
     assert Hook({**status, "user": {"username": "bob"}}).ask() is None
 
 
@@ -178,7 +177,7 @@ def test_whom_it_does_not_know(status: Obj) -> None:
         {**BOB, "audiences": "api"},
     ],
 )
-def test_answers_that_cannot_be_used(answer: Obj | RemoteError) -> None:
+def test_answers_that_cannot_be_used(answer: Object | RemoteError) -> None:
     hook = Hook(answer, BOB)
     with pytest.raises(AuthenticationError):
         hook.ask()

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import (
     CREATE,
     RECREATE,
@@ -20,18 +21,17 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
 )
 from tests.apiserver.policy.authorization.roles import group, rule, user
 
-Obj = dict[str, Any]
 AUTO_UPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 
 
-def _default(name: str, kind: str) -> Obj:
+def _default(name: str, kind: str) -> Object:
     for _, obj in default_objects():
         if obj["metadata"]["name"] == name and obj["kind"] == kind:
             return obj
     raise AssertionError(name)
 
 
-def _stored(obj: Obj, **changes: Any) -> Obj:
+def _stored(obj: Object, **changes: Any) -> Object:
     metadata = {**obj["metadata"], "uid": "u", "resourceVersion": "7"}
     return {**obj, "metadata": metadata, **changes}
 

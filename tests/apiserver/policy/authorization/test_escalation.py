@@ -7,6 +7,7 @@ import pytest
 
 from kvstack.apimachinery.attributes import PRIVILEGED, User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apiserver.policy.admission.request import CREATE, DELETE, UPDATE, AdmissionRequest
@@ -24,7 +25,6 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
 from tests.apiserver.policy.authorization.roles import binding, role, rule, urls, user
 from tests.apiserver.policy.views import FakeView
 
-Obj = dict[str, Any]
 AL = User("al", groups=("system:authenticated",))
 
 
@@ -38,15 +38,15 @@ class World:
         rbac = RbacAuthorizer(grants)
         self.check = EscalationCheck(Chain([rbac]), rbac, grants, self.view)
 
-    def give(self, *rules: Obj) -> None:
+    def give(self, *rules: Object) -> None:
         self.view.put(ROLES, role("given", *rules, namespace="n"))
         self.view.put(ROLE_BINDINGS, binding("given", "Role", "given", user("al"), namespace="n"))
 
     def write(
         self,
         resource: GroupResource,
-        obj: Obj,
-        old: Obj | None = None,
+        obj: Object,
+        old: Object | None = None,
         user: User = AL,
     ) -> None:
         request = AdmissionRequest(
@@ -63,7 +63,7 @@ class World:
         if waiting is not None:
             asyncio.run(_wait(waiting))
 
-    def refusal(self, resource: GroupResource, obj: Obj, old: Obj | None = None) -> str:
+    def refusal(self, resource: GroupResource, obj: Object, old: Object | None = None) -> str:
         with pytest.raises(ApiError) as caught:
             self.write(resource, obj, old)
         return f"{caught.value.code} {caught.value.message}"

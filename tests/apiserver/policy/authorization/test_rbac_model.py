@@ -1,13 +1,13 @@
 """RBAC as a whole against a model that looks at every rule of every binding."""
 
 from collections.abc import Iterable
-from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authorization.rbac.authorizer import RbacAuthorizer
 from kvstack.apiserver.policy.authorization.rbac.coverage import missing
 from kvstack.apiserver.policy.authorization.rbac.grants import (
@@ -19,8 +19,6 @@ from kvstack.apiserver.policy.authorization.rbac.grants import (
 )
 from tests.apiserver.policy.authorization.roles import account, binding, group, role, user
 from tests.apiserver.policy.views import FakeView
-
-Obj = dict[str, Any]
 
 VERBS = ("get", "list", "*")
 GROUPS = ("", "apps", "*")
@@ -86,14 +84,14 @@ requests = st.one_of(
 )
 
 
-def resource_of(obj: Obj) -> GroupResource:
+def resource_of(obj: Object) -> GroupResource:
     is_local = "namespace" in obj["metadata"]
     if "roleRef" in obj:
         return ROLE_BINDINGS if is_local else CLUSTER_ROLE_BINDINGS
     return ROLES if is_local else CLUSTER_ROLES
 
 
-def allows(rule: Obj, asked: Attributes) -> bool:
+def allows(rule: Object, asked: Attributes) -> bool:
     def has(member: str, value: str) -> bool:
         return "*" in rule.get(member, ()) or value in rule.get(member, ())
 
@@ -114,7 +112,7 @@ def allows(rule: Obj, asked: Attributes) -> bool:
     )
 
 
-def is_subject(subject: Obj, asked: User, namespace: str) -> bool:
+def is_subject(subject: Object, asked: User, namespace: str) -> bool:
     if subject["kind"] == "Group":
         return subject["name"] in asked.groups
     if subject["kind"] == "User":
@@ -123,7 +121,7 @@ def is_subject(subject: Obj, asked: User, namespace: str) -> bool:
     return bool(place) and asked.name == f"system:serviceaccount:{place}:{subject['name']}"
 
 
-def rules_of(objects: Iterable[Obj], asked: User, namespace: str) -> Iterable[Obj]:
+def rules_of(objects: Iterable[Object], asked: User, namespace: str) -> Iterable[Object]:
     """Return all rules that a user has in a namespace, by looking at everything."""
     for bound in objects:
         if "roleRef" not in bound:
@@ -147,7 +145,7 @@ def rules_of(objects: Iterable[Obj], asked: User, namespace: str) -> Iterable[Ob
 
 
 @given(st.lists(st.one_of(roles_made, bindings_made), max_size=14), st.lists(requests, max_size=8))
-def test_decisions_are_those_of_the_model(writes: list[Obj], asked: list[Attributes]) -> None:
+def test_decisions_are_those_of_the_model(writes: list[Object], asked: list[Attributes]) -> None:
     view = FakeView()
     grants = Grants()
     grants.follow(view)
@@ -171,7 +169,7 @@ def test_decisions_are_those_of_the_model(writes: list[Obj], asked: list[Attribu
 
 @given(st.lists(rules, max_size=3), st.lists(rules, max_size=2), st.lists(requests, max_size=10))
 def test_what_is_covered_allows_nothing_new(
-    held: list[Obj], requested: list[Obj], asked: list[Attributes]
+    held: list[Object], requested: list[Object], asked: list[Attributes]
 ) -> None:
     lacking = missing(held, requested)
     for request in asked:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apimachinery.objects import fields, labels
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authorization.chain import Chain
 from kvstack.apiserver.policy.authorization.webhook import (
     ConditionError,
@@ -22,8 +23,6 @@ from kvstack.apiserver.policy.remote.webhook import TRIES_MAX, Webhook
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.waiting import result
 
-Obj = dict[str, Any]
-
 BOB = User("bob", "7", ("devs",), {"scopes": ("a", "b")})
 ASKED = Attributes(BOB, "get", version="v1", resource="pods", namespace="a", name="web")
 
@@ -31,11 +30,11 @@ ASKED = Attributes(BOB, "get", version="v1", resource="pods", namespace="a", nam
 class Reviewer:
     """Answers as a test says, and notes what it was asked."""
 
-    def __init__(self, *answers: Obj | RemoteError) -> None:
+    def __init__(self, *answers: Object | RemoteError) -> None:
         self.answers = list(answers)
-        self.asked: list[Obj] = []
+        self.asked: list[Object] = []
 
-    async def review(self, review: Obj) -> Obj:
+    async def review(self, review: Object) -> Object:
         self.asked.append(review)
         answer = self.answers.pop(0)
         if isinstance(answer, RemoteError):
@@ -44,7 +43,7 @@ class Reviewer:
 
 
 class World:
-    def __init__(self, *answers: Obj | RemoteError, conditions: Any = None, **more: Any) -> None:
+    def __init__(self, *answers: Object | RemoteError, conditions: Any = None, **more: Any) -> None:
         self.clock = FakeClock()
         self.reviewer = Reviewer(*answers)
         settings = WebhookSettings("outside", **more)
@@ -110,7 +109,7 @@ def test_the_old_version_of_reviews_names_groups_otherwise() -> None:
         ({"allowed": 1, "reason": 5}, Decision(False)),
     ],
 )
-def test_answers(status: Obj, decision: Decision) -> None:
+def test_answers(status: Object, decision: Decision) -> None:
     assert World(status).ask() == decision
 
 
@@ -160,7 +159,7 @@ class Conditions:
     def __init__(self, *, found: bool | ConditionError) -> None:
         self.found = found
 
-    def match(self, spec: Obj) -> bool:
+    def match(self, spec: Object) -> bool:
         if isinstance(self.found, ConditionError):
             raise self.found
         return self.found
@@ -214,7 +213,7 @@ def good(**status: Any) -> RemoteAnswer:
     return RemoteAnswer(201, orjson.dumps({**REVIEW, "status": status}))
 
 
-def sent(asker: Asker) -> tuple[Obj, list[float], list[tuple[int, str]]]:
+def sent(asker: Asker) -> tuple[Object, list[float], list[tuple[int, str]]]:
     pauses: list[float] = []
     noted: list[tuple[int, str]] = []
 

@@ -16,6 +16,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.load import load
 from kvstack.apimachinery.schema.resource import Resource
 from tests.apiserver.server.in_process import World, options, run
@@ -25,7 +26,6 @@ from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 
 JSON = "application/json"
 JSON_PATCH = "application/json-patch+json"
@@ -117,7 +117,7 @@ async def serving(world: World) -> AsyncIterator[Client]:
 Write = Callable[[Client, Version, str], Awaitable[Any]]
 
 
-def _annotations(obj: Obj) -> dict[str, str]:
+def _annotations(obj: Object) -> dict[str, str]:
     annotations: dict[str, str] = obj["metadata"].setdefault("annotations", {})
     return annotations
 
@@ -161,7 +161,7 @@ WRITES: dict[str, Write] = {
 }
 
 
-def _compared(obj: Obj) -> Obj:
+def _compared(obj: Object) -> Object:
     """Return what has to be the same: without the annotation, and what every write changes."""
     metadata = dict(obj["metadata"])
     for name in ("resourceVersion", "managedFields", "generation", "uid", "name"):
@@ -227,7 +227,7 @@ def test_every_write_leaves_what_it_does_not_name(prefix: str, tmp_path: Path) -
 # Custom resources.
 
 
-def _definition(conversion: Obj) -> Obj:
+def _definition(conversion: Object) -> Object:
     """Return a definition with two versions that have the same fields, status and scale."""
     text = {"type": "string"}
     number = {"type": "integer"}
@@ -265,7 +265,7 @@ def _definition(conversion: Obj) -> Obj:
     }
 
 
-def _renamed(review: Obj) -> Obj:
+def _renamed(review: Object) -> Object:
     request = review["request"]
     wanted = request["desiredAPIVersion"]
     made = [{**each, "apiVersion": wanted} for each in request["objects"]]
@@ -307,7 +307,7 @@ def test_every_write_of_a_custom_resource_leaves_what_it_does_not_name(
 
     async def main(world: World, hooks: HookServer) -> None:
         client_config = {"url": hooks.url + "/rename", "caBundle": hooks.ca}
-        conversion: Obj = {"strategy": strategy}
+        conversion: Object = {"strategy": strategy}
         if strategy == "Webhook":
             conversion["webhook"] = {
                 "clientConfig": client_config,

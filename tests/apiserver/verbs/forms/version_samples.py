@@ -5,9 +5,9 @@
 What the other versions have no field for is in them, since that is what is lost first.
 """
 
-from typing import Any, Final
+from typing import Final
 
-Obj = dict[str, Any]
+from kvstack.apimachinery.objects.json_object import Object
 
 _STUB: Final = (
     "MIGvMGMCAQAwMDEVMBMGA1UECgwMc3lzdGVtOm5vZGVzMRcwFQYDVQQDDA5zeXN0ZW06bm9kZTpuMTAqMAUGAytlcAMh"
@@ -153,7 +153,7 @@ _CLAIM_STATUS: Final = {
     ],
 }
 
-SAMPLES: Final[dict[str, tuple[Obj, Obj]]] = {
+SAMPLES: Final[dict[str, tuple[Object, Object]]] = {
     "events": (
         {
             "involvedObject": {"kind": "Pod", "namespace": "default", "name": "p"},

@@ -5,6 +5,7 @@ from typing import Any
 
 from kvstack.apimachinery.attributes import Attributes
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.schema.resource import Kind
 from kvstack.apimachinery.schema.types import Type
 from kvstack.apiserver.policy.admission.policies.parameters import ParameterKind
@@ -14,7 +15,6 @@ from kvstack.apiserver.policy.interfaces import Decision
 from tests.apiserver.policy.admission.requests import asked
 from tests.apiserver.policy.views import FakeView
 
-Obj = dict[str, Any]
 CONFIG_MAPS = GroupResource("", "configmaps")
 SERVED_CONFIG_MAPS = VersionedResource("", "v1", "configmaps", Kind("", "v1", "ConfigMap"))
 MATCH = {
@@ -37,11 +37,11 @@ class OneVersion:
         assert versioned == SERVED_CONFIG_MAPS
         return self._type
 
-    async def show(self, obj: Obj, versioned: VersionedResource) -> Obj:
+    async def show(self, obj: Object, versioned: VersionedResource) -> Object:
         assert versioned == SERVED_CONFIG_MAPS
         return obj
 
-    async def take(self, obj: Obj, versioned: VersionedResource) -> Obj:
+    async def take(self, obj: Object, versioned: VersionedResource) -> Object:
         assert versioned == SERVED_CONFIG_MAPS
         return obj
 
@@ -60,7 +60,7 @@ class OnlyReaders:
         return later()
 
 
-def config_map(**data: str) -> Obj:
+def config_map(**data: str) -> Object:
     """Return the ConfigMap `a/c`."""
     return {
         "apiVersion": "v1",
@@ -71,7 +71,7 @@ def config_map(**data: str) -> Obj:
 
 
 def request_of(
-    new: Obj | None, type_: Type, old: Obj | None = None, **more: Any
+    new: Object | None, type_: Type, old: Object | None = None, **more: Any
 ) -> AdmissionRequest:
     """Return a write of a ConfigMap."""
     request = asked(new, old, resource=CONFIG_MAPS, **more)
@@ -79,7 +79,7 @@ def request_of(
     return request
 
 
-def view_with(kinds: Kinds, *policies: Obj, params: Sequence[Obj] = ()) -> FakeView:
+def view_with(kinds: Kinds, *policies: Object, params: Sequence[Object] = ()) -> FakeView:
     """Return a view with policies, each with one binding."""
     view = FakeView()
     view.put(GroupResource("", "namespaces"), {"metadata": {"name": "a", "labels": {"x": "y"}}})

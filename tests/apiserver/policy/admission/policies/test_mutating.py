@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.load import built_in_types
 from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
@@ -24,20 +25,19 @@ from tests.apiserver.policy.views import FakeView
 
 CHECKS = PolicyChecks("mutating", FakeClock())
 TYPE = built_in_types()["io.k8s.api.core.v1.ConfigMap"]
-Obj = dict[str, Any]
 
 
-def applying(text: str) -> Obj:
+def applying(text: str) -> Object:
     """Return a mutation by an apply configuration."""
     return {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": text}}
 
 
-def patching(text: str) -> Obj:
+def patching(text: str) -> Object:
     """Return a mutation by JSON patch."""
     return {"patchType": "JSONPatch", "jsonPatch": {"expression": text}}
 
 
-def policy(*mutations: Obj, name: str = "p", **spec: Any) -> Obj:
+def policy(*mutations: Object, name: str = "p", **spec: Any) -> Object:
     """Return a policy."""
     given = {"mutations": list(mutations), "reinvocationPolicy": "Never", **spec}
     return {"name": name, "spec": given}
@@ -55,11 +55,11 @@ def run(view: FakeView, request: AdmissionRequest) -> None:
     asyncio.run(ask())
 
 
-def changed(*policies: Obj, **data: str) -> Obj:
+def changed(*policies: Object, **data: str) -> Object:
     """Return the data of a ConfigMap after policies."""
     request = request_of(config_map(**data), TYPE)
     run(view_with(MUTATING, *policies), request)
-    found: Obj = request.new["data"]
+    found: Object = request.new["data"]
     return found
 
 
@@ -85,7 +85,7 @@ def changed(*policies: Obj, **data: str) -> Obj:
         ),
     ],
 )
-def test_a_policy_changes_an_object(mutation: Obj, expected: Obj) -> None:
+def test_a_policy_changes_an_object(mutation: Object, expected: Object) -> None:
     assert changed(policy(mutation), a="x") == expected
 
 
@@ -105,7 +105,7 @@ def test_mutations_see_what_those_before_made() -> None:
         (patching("[JSONPatch{op: 'remove', path: '/data/z'}]"), "JSON Patch"),
     ],
 )
-def test_what_goes_wrong_is_a_refusal_unless_it_is_ignored(mutation: Obj, message: str) -> None:
+def test_what_goes_wrong_is_a_refusal_unless_it_is_ignored(mutation: Object, message: str) -> None:
     with pytest.raises(ApiError, match=message):
         changed(policy(mutation), a="x")
     assert changed(policy(mutation, failurePolicy="Ignore"), a="x") == {"a": "x"}

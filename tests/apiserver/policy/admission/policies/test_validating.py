@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.schema.load import built_in_types
 from kvstack.apiserver.policy.admission.policies.metrics import PolicyChecks
@@ -24,21 +25,20 @@ from tests.apiserver.policy.admission.policies.policy_requests import (
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView
 
-Obj = dict[str, Any]
 CHECKS = PolicyChecks("validating", FakeClock())
 TYPE = built_in_types()["io.k8s.api.core.v1.ConfigMap"]
 FAILED = "failed expression: "
 DATA = "object.data.k == 'v'"
 
 
-def policy(*validations: Obj | str, binding: Obj | None = None, **spec: Any) -> Obj:
+def policy(*validations: Object | str, binding: Object | None = None, **spec: Any) -> Object:
     """Return the policy `p`."""
     found = [{"expression": each} if isinstance(each, str) else each for each in validations]
     return {"name": "p", "spec": {"validations": found, **spec}, "binding": binding or {}}
 
 
 def asked_of(
-    view: FakeView, new: Obj, old: Obj | None = None, checks: PolicyChecks = CHECKS
+    view: FakeView, new: Object, old: Object | None = None, checks: PolicyChecks = CHECKS
 ) -> tuple[str, AdmissionRequest]:
     """Return what is refused, and the request."""
     request = request_of(new, TYPE, old)
@@ -57,7 +57,7 @@ def asked_of(
 
 
 def refusal_of(
-    new: Obj, *policies: Obj, old: Obj | None = None, params: tuple[Obj, ...] = ()
+    new: Object, *policies: Object, old: Object | None = None, params: tuple[Object, ...] = ()
 ) -> str:
     """Return what is refused by policies."""
     found, _ = asked_of(view_with(VALIDATING, *policies, params=params), new, old)
@@ -103,7 +103,7 @@ def refusal_of(
         ),
     ],
 )
-def test_a_policy_is_asked(given: Obj, expected: str) -> None:
+def test_a_policy_is_asked(given: Object, expected: str) -> None:
     assert refusal_of(config_map(k="w"), given) == expected
 
 
@@ -111,7 +111,7 @@ def test_parameters_are_objects_that_bindings_name() -> None:
     kind = {"apiVersion": "v1", "kind": "ConfigMap"}
     limits = {**config_map(least="3"), "metadata": {"name": "limits", "namespace": "a"}}
 
-    def bound(**reference: Any) -> Obj:
+    def bound(**reference: Any) -> Object:
         return policy(
             "object.data.k >= params.data.least",
             paramKind=kind,
@@ -190,7 +190,7 @@ def test_policies_come_and_go() -> None:
         (policy("object."), "deny", "compile_error"),
     ],
 )
-def test_checks_are_counted(given: Obj, action: str, error: str) -> None:
+def test_checks_are_counted(given: Object, action: str, error: str) -> None:
     """Those that are met are not, as upstream does not count them."""
     checks = PolicyChecks("validating", FakeClock())
     asked_of(view_with(VALIDATING, given), config_map(k="w"), checks=checks)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.server.assembly import ApiServer
 from kvstack.apiserver.server.settings.audit_options import AuditOptions, AuditSinkOptions
 from tests.apiserver.server.in_process import World, options, run
@@ -16,7 +17,6 @@ from tests.support.waiting import answered
 
 pytestmark = pytest.mark.slow
 
-Obj = dict[str, Any]
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -37,7 +37,7 @@ async def ask(world: World, server: ApiServer, method: str, path: str, obj: Any 
     return status, json.loads(answer) if answer.startswith(b"{") else answer
 
 
-def webhook(hooks: HookServer, path: str, resources: list[str], **more: Any) -> Obj:
+def webhook(hooks: HookServer, path: str, resources: list[str], **more: Any) -> Object:
     rule = {
         "apiGroups": ["*"],
         "apiVersions": ["*"],
@@ -54,7 +54,7 @@ def webhook(hooks: HookServer, path: str, resources: list[str], **more: Any) -> 
     }
 
 
-async def configure(world: World, server: ApiServer, kind: str, *webhooks: Obj) -> str:
+async def configure(world: World, server: ApiServer, kind: str, *webhooks: Object) -> str:
     """Add a configuration; return its path."""
     path = f"{CONFIGURATIONS}/{kind.lower()}webhookconfigurations"
     made = {"metadata": {"generateName": "x-"}, "webhooks": list(webhooks)}
@@ -63,7 +63,7 @@ async def configure(world: World, server: ApiServer, kind: str, *webhooks: Obj) 
     return f"{path}/{answer['metadata']['name']}"
 
 
-def config_map(name: str, **labels: str) -> Obj:
+def config_map(name: str, **labels: str) -> Object:
     return {"metadata": {"name": name, "labels": labels}, "data": {"a": "b"}}
 
 

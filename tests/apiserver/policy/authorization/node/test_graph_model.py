@@ -1,16 +1,13 @@
 """What is related to nodes, kept as objects change, against looking at everything anew."""
 
-from typing import Any
-
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authorization.node.graph import NodeGraph
 from kvstack.apiserver.policy.authorization.node.references import references_of_pod
 from tests.apiserver.policy.views import FakeView
-
-Obj = dict[str, Any]
 
 PODS = GroupResource("", "pods")
 VOLUMES = GroupResource("", "persistentvolumes")
@@ -22,8 +19,8 @@ nodes = st.sampled_from(NODES)
 
 
 @st.composite
-def pods(draw: st.DrawFn) -> Obj:
-    volumes: list[Obj] = []
+def pods(draw: st.DrawFn) -> Object:
+    volumes: list[Object] = []
     for name in draw(st.lists(names, max_size=2)):
         volumes.append({"name": f"c{name}", "persistentVolumeClaim": {"claimName": name}})
         volumes.append({"name": f"s{name}", "secret": {"secretName": name}})
@@ -39,7 +36,7 @@ def pods(draw: st.DrawFn) -> Obj:
 
 
 @st.composite
-def volumes(draw: st.DrawFn) -> Obj:
+def volumes(draw: st.DrawFn) -> Object:
     claim = {"namespace": draw(names), "name": draw(names)} if draw(st.booleans()) else None
     source = {"secretRef": {"name": draw(names)}}
     spec = {"rbd": source, **({"claimRef": claim} if claim else {})}
@@ -47,7 +44,7 @@ def volumes(draw: st.DrawFn) -> Obj:
 
 
 @st.composite
-def attachments(draw: st.DrawFn) -> Obj:
+def attachments(draw: st.DrawFn) -> Object:
     return {"metadata": {"name": draw(names)}, "spec": {"nodeName": draw(nodes)}}
 
 
@@ -90,7 +87,9 @@ def check(graph: NodeGraph, view: FakeView) -> None:
 
 
 @given(steps)
-def test_what_is_kept_is_what_is_there(done: list[tuple[bool, tuple[GroupResource, Obj]]]) -> None:
+def test_what_is_kept_is_what_is_there(
+    done: list[tuple[bool, tuple[GroupResource, Object]]],
+) -> None:
     view, graph = FakeView(), NodeGraph()
     graph.follow(view)
     for is_removed, (resource, obj) in done:

@@ -7,13 +7,12 @@ import pytest
 from kvstack.apimachinery.attributes import Attributes, User
 from kvstack.apimachinery.objects import fields
 from kvstack.apimachinery.objects.groups import GroupResource
+from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apiserver.policy.authorization.node.authorizer import NodeAuthorizer
 from kvstack.apiserver.policy.authorization.node.graph import NodeGraph
 from kvstack.apiserver.policy.authorization.rbac.bootstrap import default_rules
 from kvstack.apiserver.policy.interfaces import NO_OPINION, Decision
 from tests.apiserver.policy.views import FakeView
-
-Obj = dict[str, Any]
 
 PODS = GroupResource("", "pods")
 VOLUMES = GroupResource("", "persistentvolumes")
@@ -67,7 +66,7 @@ def world() -> World:
     return World()
 
 
-def pod(node: str = "n1", spec: Obj | None = None, **more: Any) -> Obj:
+def pod(node: str = "n1", spec: Object | None = None, **more: Any) -> Object:
     metadata = {"namespace": "a", "name": "p", "uid": "1", **more.pop("metadata", {})}
     return {"metadata": metadata, "spec": {"nodeName": node, **(spec or {})}, **more}
 
