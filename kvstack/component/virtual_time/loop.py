@@ -108,8 +108,8 @@ class _Selector(selectors.PollSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         line = self.line
         self.rounds += 1
-        if self.real_timers:
-            self._fire_real_timers()
+        if self.real_timers and self._fire_real_timers():
+            return super().select(0)
         if line.is_real and not self.waiters:
             found = self._wait(timeout)
             line.now_s = line.limit_s(time.monotonic())
@@ -164,10 +164,14 @@ class _Selector(selectors.PollSelector):
             timeout = left_s if timeout is None else min(timeout, left_s)
         return super().select(timeout)
 
-    def _fire_real_timers(self) -> None:
+    def _fire_real_timers(self) -> bool:
+        """Have the callbacks of what is due called in this round; return whether there are any."""
         timers, real_s = self.real_timers, time.monotonic()
+        fired = False
         while timers and timers[0].due_real_s <= real_s:
             self.call_soon(heapq.heappop(timers).callback)
+            fired = True
+        return fired
 
     def _tell_waiters(self) -> None:
         waiters, self.waiters = self.waiters, []
