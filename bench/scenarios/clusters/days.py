@@ -1,8 +1,8 @@
 """Days of virtual time: what it takes to let 24 hours of a cluster go by at once.
 
     idle       a node, and nothing to do
-    in use     three nodes, a CronJob each five minutes whose Jobs end by their TTL, a Deployment that
-               a HorizontalPodAutoscaler looks after each 15 seconds
+    in use     three nodes, a CronJob each five minutes whose Jobs are deleted by their TTL, and a
+               Deployment that a HorizontalPodAutoscaler looks after each 15 seconds
     a farm     `POST /clusters/NAME/clock {"advance": "24h"}`, of an idle cluster
 
 CPU time is that of the process of the cluster, from before until all that was due is done. The day

@@ -124,7 +124,7 @@ class _Cluster:
         await self._over.wait()
 
     def _seed(self, seed: int, revision: int) -> None:
-        """Seed names and uids. Contents may be of a cluster of the same seed, at a lower revision."""
+        """Seed names and uids, with others than a cluster of this seed gave at lower revisions."""
         self._forked.rng.seed(f"{seed} {revision}")
         self._forked.cluster.server.env.identifiers.forget()
 

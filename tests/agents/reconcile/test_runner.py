@@ -361,6 +361,7 @@ def test_discovery_is_asked_when_what_is_served_may_have_changed(*, is_known: bo
 
     def work() -> Plan:
         found.append((yield from discover()))
+        return None
 
     async def main() -> None:
         nonlocal generation

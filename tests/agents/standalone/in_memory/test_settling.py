@@ -179,14 +179,14 @@ def test_a_copy_of_the_same_seed_gives_other_uids(start: Start) -> None:
     """What its rows have already is not given again."""
     maps = "/api/v1/namespaces/default/configmaps"
 
-    def made(cluster: BackgroundCluster, name: str) -> set[str]:
+    def make_uids(cluster: BackgroundCluster, name: str) -> set[str]:
         bodies = [{"metadata": {"name": f"{name}-{number}"}} for number in range(40)]
         return {call(cluster, "POST", maps, body)["metadata"]["uid"] for body in bodies}
 
     one = start("paused", seed=5)
-    of_one = made(one, "one")
+    of_one = make_uids(one, "one")
     copied = start("paused", seed=5, rows=one.rows())
-    assert len(of_one | made(copied, "copy")) == 80
+    assert len(of_one | make_uids(copied, "copy")) == 80
 
 
 def test_what_no_node_takes_is_settled_too(start: Start) -> None:
