@@ -29,7 +29,7 @@ from bench.scenarios import (
     snapshot,
     watches,
 )
-from bench.scenarios.clusters import churn, forks, stack, up
+from bench.scenarios.clusters import churn, days, forks, stack, up
 
 SCENARIOS: Final[tuple[Scenario, ...]] = (
     rates.SCENARIO,
@@ -58,6 +58,7 @@ SCENARIOS: Final[tuple[Scenario, ...]] = (
     churn.SCENARIO,
     embedded.SCENARIO,
     forks.SCENARIO,
+    days.SCENARIO,
     http.SCENARIO,
     quick.SCENARIO,
 )

@@ -3,7 +3,8 @@
     collector = Collector(informers, clock, logger, CollectorOptions(), read)
     await collector.start();  …;  await collector.stop()
 
-    read: node ─► Reading      of a kubelet, or of what runs in this process
+    read: node ─► Reading            of a kubelet, or of a node that runs in this process
+    read_now: node ─► Reading, or None: of this node it cannot be told without waiting
 
 All nodes are read side by side, within limits of number and time. One that cannot be read does
 not delay others; after a while it has no metrics. The first two rounds follow one another closely,
@@ -27,8 +28,11 @@ from kvstack.component.logger import Logger
 
 ReadNode: TypeAlias = Callable[[Object], Awaitable[Reading]]
 """Returns the reading of a node; raises UnreadableError."""
+ReadNow: TypeAlias = Callable[[Object], Reading | None]
+"""Returns the reading of a node for which nothing has to be waited; None: `ReadNode` is needed."""
 
 _PODS_AT_ONCE: Final = 256
+_NODES_AT_ONCE: Final = 32
 _ROUNDS_LOST: Final = 4
 """So many rounds in which a node could not be read are waited for."""
 
@@ -62,6 +66,7 @@ class Collector:
         logger: Logger,
         options: CollectorOptions,
         read: ReadNode,
+        read_now: ReadNow = lambda _: None,
     ) -> None:
         self._nodes = informers.of(NODES)
         self._pods = informers.of(PODS)
@@ -69,6 +74,7 @@ class Collector:
         self._logger = logger
         self._options = options
         self._read = read
+        self._read_now = read_now
         self.points: Final = Points(options.resolution_s)
         self.history: Final = History(options.history_steps, options.history_series_max)
         self.rounds = 0
@@ -111,14 +117,33 @@ class Collector:
 
     async def read_all(self) -> None:
         """Do one round."""
-        slots = asyncio.Semaphore(self._options.at_once)
         nodes = {each["metadata"]["name"]: each for each in self._nodes.store}
         for name in self._lost.keys() - nodes.keys():
             del self._lost[name]
         self.points.keep(nodes.keys())
-        await asyncio.gather(*(self._read_one(name, node, slots) for name, node in nodes.items()))
+        others: list[tuple[str, Object]] = []
+        for number, (name, node) in enumerate(nodes.items()):
+            if number % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if not self._read_at_hand(name, node):
+                others.append((name, node))
+        if others:
+            slots = asyncio.Semaphore(self._options.at_once)
+            await asyncio.gather(*(self._read_one(*each, slots) for each in others))
         self.rounds += 1
         await self._note()
+
+    def _read_at_hand(self, name: str, node: Object) -> bool:
+        """Read a node without waiting; return whether that was possible."""
+        try:
+            reading = self._read_now(node)
+        except Exception as error:  # noqa: BLE001 - one node must not end the others' readings
+            self._logger.error("a reading failed", node=name, error=repr(error))
+            self._missed(name, repr(error))
+            return True
+        if reading is not None:
+            self._take(name, reading)
+        return reading is not None
 
     async def _read_one(self, name: str, node: Object, slots: asyncio.Semaphore) -> None:
         async with slots:
@@ -133,6 +158,9 @@ class Collector:
                 self._logger.error("a reading failed", node=name, error=repr(error))
                 self._missed(name, repr(error))
                 return
+        self._take(name, reading)
+
+    def _take(self, name: str, reading: Reading) -> None:
         if self._lost.pop(name, 0):
             self._logger.info("a node can be read again", node=name)
         self.points.take(name, reading)

@@ -1,11 +1,11 @@
 """Executes plans: sends their actions to the API, and returns the outcomes to them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from kvstack.agents.client.api import JSON, METADATA, METADATA_LIST, Api
-from kvstack.agents.client.discovery import Discoverer
+from kvstack.agents.client.discovery import Discoverer, Discovery
 from kvstack.agents.client.event_recorder import EventRecorder
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.reconcile.own_writes import OwnWrites
@@ -60,8 +60,13 @@ class Executor:
         own_writes: OwnWrites,
         environment: Environment,
         clock: Clock,
+        served: Callable[[], int] | None = None,
     ) -> None:
-        """Send actions through an Api; writes are remembered by key."""
+        """Send actions through an Api; writes are remembered by key.
+
+        served: returns what changes whenever discovery would find something else; None: it is asked
+        each time.
+        """
         self._clock = clock
         self.throttle: Final = Throttle(clock)
         """The delays of keys, by the time that their plans took to make."""
@@ -70,6 +75,8 @@ class Executor:
         self._recorder = recorder
         self._own_writes = own_writes
         self._discoverer = Discoverer(api)
+        self._served = served
+        self._discovered: tuple[int, Discovery] | None = None
 
     async def carry_out(self, key: str, plan: Plan) -> Again | Retry | None:
         """Carry a plan out to its end; raises what it raises."""
@@ -181,7 +188,7 @@ class Executor:
                     resource, namespace, labels=labels, propagation=propagation
                 )
             case Discover():
-                return {"found": await self._discoverer.discover()}
+                return {"found": await self._discover()}
             case Follow():
                 await self._environment.follow(action)
                 return {}
@@ -190,3 +197,12 @@ class Executor:
                 return {}
             case Record() | Enqueue():
                 raise AssertionError("these are done elsewhere")
+
+    async def _discover(self) -> Discovery:
+        """Return what is served; raises ApiError or UnreachableError."""
+        if self._served is None:
+            return await self._discoverer.discover()
+        served, known = self._served(), self._discovered
+        if known is None or known[0] != served:
+            known = self._discovered = served, await self._discoverer.discover()
+        return known[1]

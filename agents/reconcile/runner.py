@@ -69,6 +69,8 @@ class Environment:
     skips_looks: bool = False
     """Whether periodic reconciles that would do nothing are left out: in virtual time each has a
     cost. The results are the same, at the same times."""
+    served: Callable[[], int] | None = None
+    """Returns what changes whenever discovery would find something else; see `Executor`."""
 
 
 class Work(NamedTuple):
@@ -99,7 +101,9 @@ class Runner:
             environment.logger,
         )
         self._own_writes = OwnWrites(self._stores.get, clock)
-        self._executor = Executor(api, self._recorder, self._own_writes, self, clock)
+        self._executor = Executor(
+            api, self._recorder, self._own_writes, self, clock, environment.served
+        )
         self._followed: dict[ResourceType, tuple[Informer, Handler]] = {}
         self._queue: WorkQueue[str] = WorkQueue(clock, _back_off(controller.back_off, clock))
         self._static: frozenset[ResourceType] = frozenset()

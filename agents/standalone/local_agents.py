@@ -30,7 +30,12 @@ from kvstack.agents.reconcile.local_users import LocalUsers
 from kvstack.agents.reconcile.manager import Manager
 from kvstack.agents.reconcile.runner import Environment
 from kvstack.agents.standalone.dns_access import USER as DNS_USER
-from kvstack.agents.standalone.local_metrics import LocalMetrics, MetricsOptions, OwnNode
+from kvstack.agents.standalone.local_metrics import (
+    LocalMetrics,
+    MetricsOptions,
+    NodeAtHand,
+    OwnNode,
+)
 from kvstack.agents.standalone.local_path.directories import VOLUMES, Directories
 from kvstack.agents.standalone.local_path.provisioner import LocalNode, LocalPathProvisioner
 from kvstack.agents.standalone.own_usage import HollowUsage, of_real_node
@@ -69,7 +74,7 @@ if TYPE_CHECKING:
     from kvstack.agents.standalone.local_proxy import LocalProxyOptions
     from kvstack.agents.standalone.rootless.outside import Outside
 
-WATCH_S: Final = 3600
+WATCH_S: Final = 86_400
 """How long a watch of this process lasts: no connection can break unnoticed."""
 _NAMESPACE: Final = "kube-system"
 _MANAGER: Final = "system:kube-controller-manager"
@@ -132,6 +137,7 @@ class LocalAgents:
         self._random = random or SystemRandom().random
         self._running = AsyncExitStack()
         self._own_nodes: list[OwnNode] = []
+        self._nodes_at_hand: list[NodeAtHand] = []
         self._active: list[Callable[[Activity], None]] = []
         """Add what parts do now."""
         self._informers: Informers | None = None
@@ -260,8 +266,15 @@ class LocalAgents:
         self._logger.info("the scheduler is running")
 
     def _environment(self, informers: Informers) -> Environment:
-        skips = self._options.skips_looks
-        return Environment(informers, self._clock, self._random, self._logger, skips_looks=skips)
+        skips, pages = self._options.skips_looks, self._server.site.discovery
+        return Environment(
+            informers,
+            self._clock,
+            self._random,
+            self._logger,
+            skips_looks=skips,
+            served=(lambda: pages.generation) if skips else None,
+        )
 
     def _tell_health(
         self, stack: AsyncExitStack, name: str, is_working: Callable[[], bool]
@@ -285,7 +298,7 @@ class LocalAgents:
         stack.push_async_callback(nodes.stop)
         await nodes.start()
         self._active.append(nodes.add_activity)
-        self._own_nodes.append(HollowUsage(nodes, self._clock))
+        self._nodes_at_hand.append(HollowUsage(nodes, self._clock))
         self._logger.info("hollow nodes are ready", count=len(self._options.hollow_nodes))
 
     async def _start_proxy(
@@ -347,6 +360,7 @@ class LocalAgents:
             self._logger,
             self._options.metrics,
             self._own_nodes,
+            self._nodes_at_hand,
         )
         stack.push_async_callback(metrics.stop)
         await metrics.start()

@@ -32,6 +32,8 @@ from kvstack.component.logger import Logger
 
 OwnNode: TypeAlias = Callable[[str], Awaitable[Reading] | None]
 """Reads a node of this process by its name; None: it is not one of them."""
+NodeAtHand: TypeAlias = Callable[[str], Reading | None]
+"""The same, of nodes for which nothing has to be waited."""
 
 _API_SERVICES: Final = GroupResource("apiregistration.k8s.io", "apiservices")
 _GROUP_PRIORITY: Final = 100
@@ -56,12 +58,16 @@ class LocalMetrics:
         logger: Logger,
         options: MetricsOptions,
         own_nodes: Sequence[OwnNode],
+        nodes_at_hand: Sequence[NodeAtHand] = (),
     ) -> None:
         self._server = server
         self._clock = clock
         self._own_nodes = own_nodes
+        self._nodes_at_hand = nodes_at_hand
         self._others: Callable[[Object], Awaitable[Reading]] | None = None
-        self.collector: Final = Collector(informers, clock, logger, options.collector, self._read)
+        self.collector: Final = Collector(
+            informers, clock, logger, options.collector, self._read, self._read_now
+        )
         nodes, pods = informers.of(NODES).store, informers.of(PODS).store
         resources = ResourceApi(self.collector.points, nodes, pods, clock)
         history = HistoryApi(self.collector.history, nodes, pods)
@@ -108,6 +114,13 @@ class LocalMetrics:
         except ApiError as error:
             if not error.is_conflict:  # another server of the cluster was quicker
                 raise
+
+    def _read_now(self, node: Object) -> Reading | None:
+        for read in self._nodes_at_hand:
+            reading = read(node["metadata"]["name"])
+            if reading is not None:
+                return reading
+        return None
 
     async def _read(self, node: Object) -> Reading:
         name = node["metadata"]["name"]

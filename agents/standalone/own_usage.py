@@ -1,6 +1,5 @@
 """The resource usage of nodes of this process, read without a socket."""
 
-import asyncio
 from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
@@ -30,12 +29,11 @@ class HollowUsage:
         self._of_gone: dict[str, tuple[dict[str, int], int]] = {}
         """By node: the last usage of its containers, ended ones included."""
 
-    def __call__(self, name: str) -> Awaitable[Reading] | None:
+    def __call__(self, name: str) -> Reading | None:
         """Read a node by its name; None: it does not run in this process."""
         return self._read(name) if self._nodes.runs(name) else None
 
-    async def _read(self, name: str) -> Reading:
-        await asyncio.sleep(0)  # there may be thousands, none of which waits for anything
+    def _read(self, name: str) -> Reading:
         used = self._nodes.usage(name)
         now_ms = int(self._clock.now_s() * 1000)
         containers = [

@@ -12,6 +12,7 @@ A server that does not answer is listed with its last documents, as Stale.
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from operator import is_
 from typing import Final, NamedTuple
 from urllib.parse import parse_qs, urlsplit
@@ -111,11 +112,10 @@ class RemoteDiscovery:
         while True:
             self._wake.clear()
             await self.refresh()
-            try:
-                async with asyncio.timeout(PERIOD_S):
+            # Without servers there is nothing to fetch before `remotes_changed`.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PERIOD_S if self._remotes.all else None):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
 
     async def _ask(self, remote: Remote) -> bool:
         """Fetch from one server; return whether it answered."""

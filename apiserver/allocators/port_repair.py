@@ -33,6 +33,11 @@ class PortRepair:
         self._leaks: dict[int, int] = {}
         """The number of rounds that saw each leaked port."""
 
+    @property
+    def counts_leaks(self) -> bool:
+        """Whether the last round saw leaks."""
+        return bool(self._leaks)
+
     def round(self, stored: int, services: Iterable[Object]) -> tuple[int, list[Finding]]:
         """Return the bitmap to store instead of `stored`, and the findings."""
         rebuilt, unseen = 0, stored

@@ -241,7 +241,7 @@ class BackgroundCluster:
         loop = self._loop = asyncio.get_running_loop()
         virtual = None
         if isinstance(loop, VirtualLoop):
-            rng = Random(self._settings.seed)  # noqa: S311 - of names and uids, of no secrets
+            rng = Random(_seed(self._settings))  # noqa: S311 - of names and uids, of no secrets
             virtual = Virtual(ClusterTime(loop), rng, self._settings.skips)
         self._stop = asyncio.Event()
         async with self._made(virtual) as cluster:
@@ -298,6 +298,14 @@ def _stack(directory: Path, settings: Settings) -> StackOptions:
 
 def _quiet() -> LineLogger:
     return LineLogger([], "fatal")
+
+
+def _seed(settings: Settings) -> str:
+    """Return the seed of names and uids.
+
+    The rows may be of a cluster of the same seed: what was given there is not given again.
+    """
+    return f"{settings.seed} {0 if settings.rows is None else settings.rows.revision}"
 
 
 async def _read(store: Store) -> Rows:

@@ -66,11 +66,14 @@ class DiscoveryPages:
         self.remotes: Callable[[], Sequence[RemoteVersion]] = tuple
         """Returns what aggregated servers serve."""
         self._address = address
+        self.generation = 0
+        """Changes whenever the documents may have changed."""
         self._groups: dict[str, Group] | None = None
         self._written: dict[tuple[str, str, str, bool], _EncodedDocument] = {}
 
     def forget(self) -> None:
         """Rebuild all documents: resources have changed."""
+        self.generation += 1
         self._groups = None
         self._written.clear()
 

@@ -12,7 +12,7 @@ trusted CA signed them directly: they have no extensions to check.
 
 import hashlib
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -24,6 +24,9 @@ from kvstack.apiserver.policy.authentication.results import AuthenticationError
 from kvstack.apiserver.policy.service_accounts.claims import CREDENTIAL_ID
 from kvstack.component.clock import Clock
 from kvstack.component.metrics.histograms import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 REMEMBERED_MAX: Final = 8192
 _NEVER: Final = float("inf")
@@ -86,6 +89,8 @@ class Authorities:
         self._store = verification.Store(self._known)
         self._remembered: dict[tuple[bytes, ...], ClientCertificate] = {}
         self._refused: dict[bytes, _Refusal] = {}
+        self.on_change: Callable[[], None] | None = None
+        """Called when other certificates have replaced them."""
 
     def replace(self, pem: bytes) -> None:
         """Replace the certificates; ValueError, and no change, if there is none."""
@@ -95,6 +100,8 @@ class Authorities:
             self._known, self._pem = known, pem
             self._remembered.clear()
             self._refused.clear()
+            if self.on_change is not None:
+                self.on_change()
 
     @property
     def pem(self) -> bytes:

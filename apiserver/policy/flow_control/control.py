@@ -10,7 +10,7 @@ seats that they do not need to levels that do (`rebalance`). A level whose objec
 remaining requests.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from kvstack.apimachinery.attributes import User
@@ -28,6 +28,7 @@ from kvstack.apiserver.policy.flow_control.levels import Flow, FlowCounts, Level
 from kvstack.apiserver.policy.flow_control.matching import Schema
 from kvstack.apiserver.policy.interfaces import Change, ObjectView
 from kvstack.component.clock import Clock
+from kvstack.component.units import SECOND_NS
 
 REBALANCE_S: Final = 10.0
 SCHEMA_HEADER: Final = "X-Kubernetes-Pf-Flowschema-Uid"
@@ -36,6 +37,7 @@ _GROUP: Final = "flowcontrol.apiserver.k8s.io"
 SCHEMAS: Final = GroupResource(_GROUP, "flowschemas")
 LEVELS: Final = GroupResource(_GROUP, "prioritylevelconfigurations")
 _FLOWS_MAX: Final = 8192
+_REBALANCE_NS: Final = round(REBALANCE_S * SECOND_NS)
 
 
 class FlowControl:
@@ -51,12 +53,16 @@ class FlowControl:
         """Counts by level and schema, since the start."""
         self.fair_fraction = 0.0
         """The proportion of their demand that levels currently get."""
+        self.on_demand: Callable[[], None] | None = None
+        """Called when a level has its first request of a period."""
         self.generation = 0
         """Changes whenever requests may be classified differently."""
         self._schemas: list[Schema] = []
         self._flows: dict[tuple[str, str], Flow] = {}
         self._view: ObjectView | None = None
         self._is_stale = False
+        self._has_rested = False
+        """Whether there may have been no calls for periods at rest."""
         self._configure((), ())
 
     def follow(self, view: ObjectView) -> None:
@@ -80,18 +86,31 @@ class FlowControl:
             self._is_stale = False
             self._configure(self._view.list(LEVELS), self._view.list(SCHEMAS))
 
-    def rebalance(self) -> None:
-        """Have levels lend and borrow seats by their demand since the last call."""
+    def rebalance(self) -> bool:
+        """Have levels lend and borrow seats by their demand in the last period.
+
+        Returns whether the next call may do something: otherwise it need not come before
+        `on_demand`, at one of the moments at which it would have come.
+        """
         self.refresh()
         now_ns = self.clock.monotonic_ns()
         levels = self.levels.values()
         if all(each.demand.is_at_rest and not each.period.high for each in levels):
             for level in levels:
                 level.demand.skip_period(now_ns)
-            return  # seats are lent as they would be now
+            self._has_rested = True
+            return False  # seats are lent as they would be now
         for level in levels:
+            if self._has_rested:
+                level.demand.skip_until(now_ns - _REBALANCE_NS)
             level.period = level.demand.end_period(now_ns)
+        self._has_rested = False
         self._lend(now_ns)
+        return True
+
+    def _note_demand(self) -> None:
+        if self.on_demand is not None:
+            self.on_demand()
 
     # Configuration.
 
@@ -113,6 +132,7 @@ class FlowControl:
         for name, (uid, spec) in specs.items():
             level = self.levels[name] = old.get(name) or Level(name, uid, now_ns)
             queuing = _queuing(spec)
+            level.demand.on_rise = self._note_demand
             level.configure(uid, found[name], queuing, is_exempt=spec["type"] == "Exempt")
         self._schemas = self._ordered(schemas)
         self._lend(now_ns)

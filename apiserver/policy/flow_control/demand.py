@@ -5,7 +5,10 @@ demand.end_period(now_ns)    → the average, deviation and maximum since the la
 """
 
 from math import sqrt
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SMOOTHING: Final = 0.977
 _NEGLIGIBLE: Final = 1e-9
@@ -23,10 +26,21 @@ class Period(NamedTuple):
 class Demand:
     """A value that changes with time."""
 
-    __slots__ = ("_area", "_at_ns", "_began_ns", "_high", "_square_area", "smoothed", "value")
+    __slots__ = (
+        "_area",
+        "_at_ns",
+        "_began_ns",
+        "_high",
+        "_square_area",
+        "on_rise",
+        "smoothed",
+        "value",
+    )
 
     def __init__(self, now_ns: int) -> None:
         self.value = 0
+        self.on_rise: Callable[[], None] | None = None
+        """Called when something is needed for the first time since the last period ended."""
         self.smoothed = 0.0
         """The envelope of the periods: it rises at once and falls slowly."""
         self._high = 0
@@ -43,7 +57,9 @@ class Demand:
             self._square_area += old * old * elapsed
             self._at_ns = now_ns
         self.value = value
-        if value > self._high:  # noqa: PLR1730 - hot path
+        if value > self._high:
+            if not self._high and self.on_rise is not None:
+                self.on_rise()
             self._high = value
 
     @property
@@ -54,6 +70,10 @@ class Demand:
     def skip_period(self, now_ns: int) -> None:
         """End a period at rest, as `end_period` does."""
         self._at_ns = self._began_ns = now_ns
+
+    def skip_until(self, began_ns: int) -> None:
+        """End the periods at rest before this one, which began then."""
+        self._began_ns = max(self._began_ns, began_ns)
 
     def end_period(self, now_ns: int) -> Period:
         """Return the statistics since the last call, and update the smoothed value."""

@@ -9,6 +9,7 @@ from kvstack.apimachinery.schema.table import Table
 from kvstack.apiserver.apiextensions.serving.definitions import DEFINITIONS
 from kvstack.apiserver.http.site import Site
 from kvstack.apiserver.policy.flow_control.control import REBALANCE_S
+from kvstack.apiserver.policy.flow_control.control import FlowControl as SeatControl
 from kvstack.apiserver.registry.compaction import Compaction
 from kvstack.apiserver.registry.encryption.kms import UNHEALTHY_S
 from kvstack.apiserver.registry.registry import Registry
@@ -78,8 +79,14 @@ class Cluster:
 
 def make_jobs(cluster: Cluster) -> list[Job]:
     """Return the jobs of a server."""
-    if cluster.options.is_read_only:
-        return [*_unwritten(cluster)]
+    jobs = [*_unwritten(cluster)] if cluster.options.is_read_only else _all_jobs(cluster)
+    if cluster.options.is_alone and cluster.options.rests:
+        for each in jobs:
+            _let_rest(each, cluster.registry)
+    return jobs
+
+
+def _all_jobs(cluster: Cluster) -> list[Job]:
     loopback = cluster.loopback
     namespaces = Job(
         "system namespaces",
@@ -88,24 +95,20 @@ def make_jobs(cluster: Cluster) -> list[Job]:
         follows=(fixed_objects.NAMESPACES,),
         hooks=("poststarthook/start-system-namespaces-controller",),
     )
-    jobs = [
+    return [
         namespaces,
         *_policy(cluster, namespaces),
         *_network(cluster, namespaces),
         *_own(cluster, namespaces),
     ]
-    if cluster.options.is_alone and cluster.options.rests:
-        for each in jobs:
-            _let_rest(each, cluster.registry)
-    return jobs
 
 
 def _let_rest(job: Job, registry: Registry) -> None:
     """Have no rounds of a job while nothing that it follows changes."""
-    if job.follows is None:
+    if job.follows is None and not job.is_about_machine:
         return
     job.rest()
-    for each in job.follows:
+    for each in job.follows or ():
         registry.view.subscribe(each, lambda _: job.note_change())
 
 
@@ -142,11 +145,7 @@ def _flow_control(cluster: Cluster) -> Iterator[Job]:
     yield producer
     control = cluster.site.queues
     if control is not None:
-        yield Job(
-            "seats of priority levels",
-            _plain(control.control.rebalance),
-            every_s=REBALANCE_S,
-        )
+        yield _lending(control.control)
     conditions = Job(
         "flow control's conditions",
         flow.update_conditions,
@@ -159,23 +158,41 @@ def _flow_control(cluster: Cluster) -> Iterator[Job]:
     yield conditions
 
 
+def _lending(control: SeatControl) -> Job:
+    """Return the job that has priority levels lend each other seats."""
+
+    async def lend() -> None:
+        if control.rebalance():
+            job.note_change()
+
+    job = Job(
+        "seats of priority levels",
+        lend,
+        every_s=REBALANCE_S,
+        follows=(flow_control.SCHEMAS, flow_control.LEVELS),
+    )
+    control.on_demand = job.note_change
+    return job
+
+
 def _credentials(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
     """Yield the jobs that maintain what clients and the server know each other by."""
     loopback, security, clock = cluster.loopback, cluster.security, cluster.env.clock
     given = cluster.options.authentication
-    info = AuthenticationInfo(
-        loopback,
-        security.authenticators.client_authorities,
-        security.authenticators.proxy_authorities,
-        given.proxy_lists,
-    )
-    yield Job(
+    clients = security.authenticators.client_authorities
+    proxies = security.authenticators.proxy_authorities
+    publishing = Job(
         "authentication info",
-        info.keep,
+        AuthenticationInfo(loopback, clients, proxies, given.proxy_lists).keep,
         every_s=config_maps.PERIOD_S,
+        follows=(config_maps.RESOURCE,),
         hooks=("poststarthook/start-cluster-authentication-info-controller",),
         after=namespaces,
     )
+    for each in (clients, proxies):
+        if each is not None:
+            each.on_change = publishing.note_change
+    yield publishing
     yield Job(
         "token tracking",
         TokenTracking(loopback, clock).keep,
@@ -185,7 +202,7 @@ def _credentials(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         after=namespaces,
     )
     if security.reloads:
-        yield Job("policy files", security.reload, every_s=POLICY_FILES_S)
+        yield Job("policy files", security.reload, every_s=POLICY_FILES_S, is_about_machine=True)
     legacy_tokens = security.authenticators.legacy_tokens
     if legacy_tokens is not None:
         uses = Job(
@@ -232,12 +249,7 @@ def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         _events(cluster, "portallocator-repair-controller"),
         cluster.logger,
     )
-    yield Job(
-        "repair of node ports",
-        ports.round,
-        every_s=repairs.PORTS_S,
-        hooks=("poststarthook/start-service-ip-repair-controllers",),
-    )
+    yield _port_repair(ports)
     service = KubernetesService(
         loopback,
         registry,
@@ -257,6 +269,23 @@ def _network(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
         after=namespaces,
         at_end=service.leave,
     )
+
+
+def _port_repair(ports: NodePortRepair) -> Job:
+    """Return the job that corrects the bitmap of node ports."""
+
+    async def repair() -> None:
+        if await ports.round():
+            job.note_change()
+
+    job = Job(
+        "repair of node ports",
+        repair,
+        every_s=repairs.PORTS_S,
+        follows=(repairs.SERVICES,),
+        hooks=("poststarthook/start-service-ip-repair-controllers",),
+    )
+    return job
 
 
 def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
@@ -299,6 +328,7 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
             "API services",
             keeper.keep,
             every_s=api_services.PERIOD_S,
+            follows=(api_services.RESOURCE,),
             hooks=("poststarthook/kube-apiserver-autoregistration", "autoregister-completion"),
             at_end=keeper.end,
         )
@@ -324,13 +354,22 @@ def _own(cluster: Cluster, namespaces: Job) -> Iterator[Job]:
 def _unwritten(cluster: Cluster) -> Iterator[Job]:
     """Yield the jobs that write nothing to the store."""
     look = Unused(cluster.registry, cluster.site.router).look
-    yield Job("unused memory", look, every_s=unused.PERIOD_S, begins_later=True)
-    yield Job("certificates", _plain(cluster.renew), every_s=CERTIFICATES_S, begins_later=True)
+    yield Job(
+        "unused memory", look, every_s=unused.PERIOD_S, begins_later=True, is_about_machine=True
+    )
+    yield Job(
+        "certificates",
+        _plain(cluster.renew),
+        every_s=CERTIFICATES_S,
+        begins_later=True,
+        is_about_machine=True,
+    )
     yield Job(
         "authorities",
         _plain(cluster.security.authenticators.reload_authorities),
         every_s=AUTHORITIES_S,
         begins_later=True,
+        is_about_machine=True,
     )
 
 

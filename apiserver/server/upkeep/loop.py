@@ -6,7 +6,9 @@
     job.rest()                     from now on rounds are made only after `job.note_change()`
 
 A job that rests makes a round when it would have made one anyway, but none between changes. It is
-for servers that nobody writes beside, whose jobs see all that could give them something to do.
+for servers that nobody writes beside, whose jobs see all that could give them something to do. What
+is about the machine, its memory and files, is done there by the machine's clock instead, however
+fast the time of the loop advances.
 
 A failed round is logged and tried again soon. `job.done` says whether one has ever succeeded, which
 is what the health checks of start hooks check.
@@ -20,6 +22,7 @@ from typing import Final
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.logger import Logger
+from kvstack.component.virtual_time.loop import call_real_later
 from kvstore.client.errors import StoreError
 
 RETRY_S: Final = 0.5
@@ -41,14 +44,16 @@ class Job:
         follows: Sequence[GroupResource] | None = None,
         after: "Job | None" = None,
         begins_later: bool = False,
+        is_about_machine: bool = False,
         at_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Run `do` every so many seconds; 0: once, until it succeeds.
 
         hooks: the health checks that pass once it has succeeded. follows: the resources that decide
         whether there is anything to do; None: it does not rest. after: the job that must have
-        succeeded first. begins_later: whether the first round waits for a period. at_end: runs when
-        the server stops, if a round was started.
+        succeeded first. begins_later: whether the first round waits for a period. is_about_machine:
+        whether it rests by the machine's clock. at_end: runs when the server stops, if a round was
+        started.
         """
         self.name: Final = name
         self.hooks: Final = hooks
@@ -64,6 +69,7 @@ class Job:
         self._do: Final = do
         self._every_s: Final = every_s
         self.begins_later: Final = begins_later
+        self.is_about_machine: Final = is_about_machine
 
     def wake(self) -> None:
         """Start the next round at once; a failed one is retried at its time."""
@@ -71,7 +77,7 @@ class Job:
         self._stirred.set()
 
     def rest(self) -> None:
-        """Make rounds after changes only."""
+        """Make rounds after changes only, or by the machine's clock."""
         self._rests = True
 
     def note_change(self) -> None:
@@ -87,7 +93,7 @@ class Job:
         if self.after is not None:
             await self.after.done.wait()
         if self.begins_later:
-            await asyncio.sleep(self._every_s)
+            await self._pause()
         retry_s = RETRY_S
         self.is_begun = True
         while True:
@@ -111,8 +117,15 @@ class Job:
 
     async def _pause(self) -> None:
         wait_s = self._every_s
+        loop = asyncio.get_running_loop()
+        if self._rests and self.is_about_machine:
+            timer = call_real_later(loop, wait_s, self._woken.set)
+            try:
+                await self._woken.wait()
+            finally:
+                timer.cancel()
+            return
         if self._rests:
-            loop = asyncio.get_running_loop()
             begun_s = loop.time()
             await self._stirred.wait()
             wait_s -= (loop.time() - begun_s) % self._every_s

@@ -57,8 +57,12 @@ class NodePortRepair:
         self._events: Final = events
         self._logger: Final = logger
 
-    async def round(self) -> None:
-        """Check all Services once; raises StoreError and ApiError."""
+    async def round(self) -> bool:
+        """Check all Services once; raises StoreError and ApiError.
+
+        Returns whether the next round may do something even if no Service changes: each Service
+        that takes or frees a port changes the bitmap together with itself.
+        """
         registry, text = self._registry, self._range.text
         key = ports_key(registry)
         kv = (await registry.store.get(key)).kv
@@ -72,10 +76,11 @@ class NodePortRepair:
             # The Services that took the ports of the bitmap must be in the cache.
             await registry.watch_cache.latest(_CATCH_UP_S)
         except BehindError:
-            return
+            return True
         taken = decode_bitmap(stored.get("data") or "")
         desired, findings = self._rounds.round(taken, registry.view.list(SERVICES))
-        if kv is None or desired != taken or stored.keys() == {"range"}:
+        is_wrong = kv is None or desired != taken or stored.keys() == {"range"}
+        if is_wrong:
             value = {
                 "kind": "RangeAllocation",
                 "apiVersion": "v1",
@@ -88,6 +93,7 @@ class NodePortRepair:
                 [Compare.mod_revision(key, revision)], [Put(key, orjson.dumps(value))], []
             )
         await self._events.report(findings)
+        return is_wrong or bool(findings) or self._rounds.counts_leaks
 
 
 class ClusterIpRepair:

@@ -32,6 +32,10 @@ class Identifiers:
         self._uids: list[str] = []
         self._suffixes: list[str] = []
 
+    def forget(self) -> None:
+        """Drop what was generated ahead: the source has been seeded again."""
+        self._uids, self._suffixes = [], []
+
     def new_uid(self) -> str:
         """Return a random UID (version 4)."""
         try:

@@ -28,7 +28,6 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CONFIG_MAPS, DEPLOYMENTS
 from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
-from kvstack.agents.standalone.in_memory.cluster_time import PAUSED
 from kvstack.clusters.contents import Contents, Origin
 from kvstack.clusters.pack.packed_file import write_pack
 from kvstore.client.values import KeyValue
@@ -61,9 +60,6 @@ def play(run: Run) -> None:
     for number in run.rounds():
         with run.step(f"round {number + 1}: a session of tests"):
             _measure_session(run, run.directory / f"session-{number}")
-    for number in run.rounds():
-        with run.step(f"round {number + 1}: a day of virtual time"):
-            _measure_day(run, run.directory / f"day-{number}")
     with run.step("plans"):
         _measure_plan(run, run.directory / "plan")
     run.note(
@@ -162,23 +158,12 @@ def ask(kubeconfig: str) -> None:
 def _measure_farm(run: Run) -> None:
     """Measure how long a cluster of a farm takes, and what many of them hold."""
     add, lower = run.figures.add, Better.LOWER
-    runtime = run.directory / "farm-run"
-    runtime.mkdir(mode=0o700)
-    socket_path = runtime / "farm.sock"
-    process = subprocess.Popen(
-        [*_KVSTACK, "farm", f"--listen=unix://{socket_path}"],
-        env=_User(runtime).environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        process.stdout.readline()
+    with farm(run.directory / "farm-run") as socket_path:
         number = FARMED_QUICK if run.is_quick else FARMED
         pids = []
         for _ in range(number):
             begin = time.perf_counter()
-            made = _post(socket_path)
+            made = post(socket_path, "/clusters", {}, http.client.CREATED)
             pids.append(made["pid"])
             ask(made["kubeconfig"])
             seconds = time.perf_counter() - begin
@@ -190,6 +175,23 @@ def _measure_farm(run: Run) -> None:
         for pid in pids:
             what = f"a farm: memory of one of {number} clusters, without what they share"
             add(Measure(what, "MiB", lower, limit=20.0), OURS, _own_bytes(pid) / MIB)
+
+
+@contextmanager
+def farm(directory: Path) -> Iterator[Path]:
+    """Run a farm; yield the path of its socket."""
+    directory.mkdir(mode=0o700)
+    path = directory / "farm.sock"
+    process = subprocess.Popen(
+        [*_KVSTACK, "farm", f"--listen=unix://{path}"],
+        env=_User(directory).environment,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        process.stdout.readline()
+        yield path
     finally:
         process.terminate()
         process.wait()
@@ -239,19 +241,6 @@ def _measure_session(run: Run, directory: Path) -> None:
     process.stdout.close()
     if process.wait():
         raise RuntimeError("a session of tests failed")
-
-
-def _measure_day(run: Run, directory: Path) -> None:
-    """Measure what it takes to let a day of an idle cluster go by."""
-    hours = 1 if run.is_quick else 24
-    settings = Settings(nodes=1, clock=PAUSED)
-    with BackgroundCluster(directory, settings) as cluster:
-        cluster.settle()
-        begin = time.perf_counter()
-        cluster.clock.advance(hours=hours)
-        seconds = time.perf_counter() - begin
-    what = f"{hours} h of an idle cluster with a node, in virtual time"
-    run.figures.add(Measure(what, "s", Better.LOWER, limit=2.0), OURS, seconds)
 
 
 PLANNED: Final = 1_000
@@ -306,18 +295,18 @@ def _deployment(pods: int, version: str) -> dict[str, object]:
     }
 
 
-def _post(path: Path) -> dict[str, Any]:
-    """Ask a farm for a cluster."""
+def post(path: Path, target: str, body: object, code: int) -> dict[str, Any]:
+    """Send a request to a farm and return its answer; RuntimeError: it has another code."""
     connection = http.client.HTTPConnection("farm")
     connection.sock = socket.socket(socket.AF_UNIX)
     connection.sock.connect(str(path))
-    connection.request("POST", "/clusters", "{}")
+    connection.request("POST", target, json.dumps(body))
     answer = connection.getresponse()
-    made: dict[str, Any] = json.load(answer)
+    found: dict[str, Any] = json.load(answer)
     connection.close()
-    if answer.status != http.client.CREATED:
-        raise RuntimeError(str(made))
-    return made
+    if answer.status != code:
+        raise RuntimeError(str(found))
+    return found
 
 
 def _own_bytes(pid: int) -> int:

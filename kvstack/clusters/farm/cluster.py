@@ -111,7 +111,7 @@ class _Cluster:
 
     async def run(self, request: Message) -> None:
         cluster, own_time = self._forked.cluster, self._forked.time
-        self._forked.rng.seed(request["seed"])
+        self._seed(request["seed"], cluster.server.registry.watch_cache.revision)
         url = f"https://127.0.0.1:{cluster.server.port}"
         file = self._write_kubeconfig(request["fork"], Path(request["directory"]), url)
         if request["clock"] == PAUSED:
@@ -122,6 +122,11 @@ class _Cluster:
         ready = {"url": url, "kubeconfig": str(file), "revision": revision, "pid": os.getpid()}
         messages.send(self._control, {"ready": ready})
         await self._over.wait()
+
+    def _seed(self, seed: int, revision: int) -> None:
+        """Seed names and uids, with others than a cluster of this seed gave at lower revisions."""
+        self._forked.rng.seed(f"{seed} {revision}")
+        self._forked.cluster.server.env.identifiers.forget()
 
     def _write_kubeconfig(self, name: str, directory: Path, url: str) -> Path:
         pki, file = pki_dir(self._forked.template), directory / KUBECONFIG

@@ -80,7 +80,8 @@ class _Template:
         options = stack_options(own, CommandLine(TABLE))
         options = replace(options, serving=replace(options.serving, listens=False))
         self._time: Final = ClusterTime(self._loop)
-        self._rng: Final = Random(0)  # noqa: S311 - of names and uids, of no secrets
+        # Clusters are seeded by numbers: none repeats the names and uids that this one gives.
+        self._rng: Final = Random("template")  # noqa: S311 - of names and uids, of no secrets
         self._directory: Final = directory
         self._cluster: Final = MemoryCluster(
             own,

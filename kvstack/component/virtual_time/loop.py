@@ -15,13 +15,14 @@ like any loop.
 """
 
 import asyncio
+import heapq
 import math
 import selectors
 import socket
-import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from typing_extensions import TypeVarTuple, override
@@ -52,6 +53,31 @@ class StandstillError(RuntimeError):
     """All tasks wait for something that will not happen, or tasks never wait."""
 
 
+class RealTimer:
+    """A callback at a moment of real time."""
+
+    __slots__ = ("_timers", "callback", "due_real_s")
+
+    def __init__(
+        self, timers: "list[RealTimer]", due_real_s: float, callback: Callable[[], object]
+    ) -> None:
+        """timers: a heap, to which it is added."""
+        self.due_real_s: Final = due_real_s
+        self.callback: Final = callback
+        self._timers: Final = timers
+        heapq.heappush(timers, self)
+
+    def __lt__(self, other: "RealTimer") -> bool:
+        """Return whether it is due earlier."""
+        return self.due_real_s < other.due_real_s
+
+    def cancel(self) -> None:
+        """Do not call; too late, it does nothing."""
+        if self in self._timers:
+            self._timers.remove(self)
+            heapq.heapify(self._timers)
+
+
 class _Selector(selectors.PollSelector):
     """A selector that advances the time to the next timer, where the timeline allows it.
 
@@ -65,6 +91,7 @@ class _Selector(selectors.PollSelector):
         self.pipe = -1
         """The descriptor by which other threads wake the loop."""
         self.next_due_s: Callable[[], float] = lambda: math.inf
+        self.call_soon: Callable[[Callable[[], object]], object] = lambda _: None
         self.goes_on: Callable[[], bool] = lambda: False
         self.waiters: list[asyncio.Future[None]] = []
         """The waiters of `idle`."""
@@ -74,13 +101,17 @@ class _Selector(selectors.PollSelector):
         self._busy_since_s: float | None = None
         self._holds: dict[object, float] = {}
         """The real time until which time stands."""
+        self.real_timers: Final[list[RealTimer]] = []
+        """A heap."""
 
     @override
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         line = self.line
         self.rounds += 1
+        if self.real_timers and self._fire_real_timers():
+            return super().select(0)
         if line.is_real and not self.waiters:
-            found = super().select(timeout)
+            found = self._wait(timeout)
             line.now_s = line.limit_s(time.monotonic())
             return found
         before_s = line.now_s
@@ -103,9 +134,9 @@ class _Selector(selectors.PollSelector):
         due_s = math.inf if timeout is None else line.now_s + timeout
         held_s = self._held_s(real_s)
         if held_s:
-            return super().select(held_s)
+            return self._wait(held_s)
         if line.is_standing and self.goes_on():
-            found = super().select(None if due_s == math.inf else due_s - line.now_s)
+            found = self._wait(None if due_s == math.inf else due_s - line.now_s)
             line.now_s = min(due_s, line.now_s + time.monotonic() - real_s)
             return found
         limit_s = line.limit_s(real_s)
@@ -116,14 +147,31 @@ class _Selector(selectors.PollSelector):
             line.now_s = limit_s
         wait_s = None if due_s == math.inf else line.real_wait_s(due_s, real_s)
         if wait_s is None and self._patience_s != math.inf:
-            found = super().select(self._patience_s)
-            if not found:
+            has_timer = bool(self.real_timers)
+            found = self._wait(self._patience_s)
+            if not found and not has_timer:
                 raise StandstillError("all tasks wait for something that will not happen")
             return found
-        found = super().select(wait_s)
+        found = self._wait(wait_s)
         if limit_s != math.inf:
             line.now_s = max(line.now_s, min(due_s, line.limit_s(time.monotonic())))
         return found
+
+    def _wait(self, timeout: float | None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait for events from outside, at most until the next timer of real time."""
+        if self.real_timers:
+            left_s = max(self.real_timers[0].due_real_s - time.monotonic(), 0.0)
+            timeout = left_s if timeout is None else min(timeout, left_s)
+        return super().select(timeout)
+
+    def _fire_real_timers(self) -> bool:
+        """Have the callbacks of what is due called in this round; return whether there are any."""
+        timers, real_s = self.real_timers, time.monotonic()
+        fired = False
+        while timers and timers[0].due_real_s <= real_s:
+            self.call_soon(heapq.heappop(timers).callback)
+            fired = True
+        return fired
 
     def _tell_waiters(self) -> None:
         waiters, self.waiters = self.waiters, []
@@ -195,6 +243,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._virtual)
         self._note_pipe()
         self._virtual.next_due_s = self._next_due_s
+        self._virtual.call_soon = self.call_soon
 
     @property
     def _clock_resolution(self) -> float:
@@ -236,22 +285,16 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     async def real_sleep(self, seconds: float) -> None:
         """Sleep by the machine's clock, whatever the loop's time does meanwhile."""
-        if self.line.is_real:
-            await asyncio.sleep(seconds)
-            return
         future = self.create_future()
-        # The loop's timers cannot do that: they go by its own time.
-        timer = threading.Timer(seconds, self._wake_from_thread, (future,))
-        timer.daemon = True
-        timer.start()
+        timer = self.call_real_later(seconds, partial(_wake, future))
         try:
             await future
         finally:
             timer.cancel()
 
-    def _wake_from_thread(self, future: "asyncio.Future[None]") -> None:
-        with suppress(RuntimeError):  # the loop is closed: nothing waits
-            self.call_soon_threadsafe(_wake, future)
+    def call_real_later(self, seconds: float, callback: Callable[[], object]) -> RealTimer:
+        """Call something when so much time has passed by the machine's clock."""
+        return RealTimer(self._virtual.real_timers, time.monotonic() + seconds, callback)
 
     @contextmanager
     def hold(self, limit_s: float = HOLD_S_MAX) -> Iterator[None]:
@@ -315,6 +358,15 @@ def standing(limit_s: float = HOLD_S_MAX) -> "AbstractContextManager[None]":
     """Stop the running loop's time, if it is virtual, during a request to the outside."""
     loop = asyncio.get_running_loop()
     return loop.hold(limit_s) if isinstance(loop, VirtualLoop) else nullcontext()
+
+
+def call_real_later(
+    loop: asyncio.AbstractEventLoop, seconds: float, callback: Callable[[], object]
+) -> asyncio.TimerHandle | RealTimer:
+    """Call something when so much time has passed by the machine's clock, on any loop."""
+    if isinstance(loop, VirtualLoop):
+        return loop.call_real_later(seconds, callback)
+    return loop.call_later(seconds, callback)
 
 
 async def real_sleep(seconds: float) -> None:

@@ -176,3 +176,38 @@ def test_only_so_many_are_read_at_once() -> None:
 
     asyncio.run(collector_of(known, HandClock(), ListLog(), read, at_once=3).read_all())
     assert most == 3
+
+
+def test_nodes_at_hand_are_read_without_waiting() -> None:
+    known, clock, log = Stores(), HandClock(), ListLog()
+    for name in ("near", "far", "odd"):
+        known.nodes.set({"metadata": {"name": name}})
+    waited_for: list[str] = []
+
+    def reading() -> Reading:
+        now_ms = int(clock.now * 1000)
+        return Reading(Usage(now_ms, 1, now_ms * 10**6, 100), ())
+
+    async def read(node: dict[str, Any]) -> Reading:
+        waited_for.append(node["metadata"]["name"])
+        return reading()
+
+    def read_now(node: dict[str, Any]) -> Reading | None:
+        if node["metadata"]["name"] == "odd":
+            raise KeyError("what nobody foresaw")
+        return reading() if node["metadata"]["name"] == "near" else None
+
+    async def main() -> None:
+        collector = Collector(known, clock, log, CollectorOptions(), read, read_now)  # type: ignore[arg-type]
+        for _ in range(2):
+            await collector.read_all()
+            clock.now += 15
+        assert waited_for == ["far", "far"]
+        for name in ("near", "far"):
+            rate = collector.points.node(name)
+            assert rate is not None
+            assert rate.cpu_nano == 10**9
+        assert collector.points.node("odd") is None
+        assert [fields["node"] for _, fields in log.of("warning")] == ["odd"]
+
+    asyncio.run(main())

@@ -24,6 +24,7 @@ from kvstack.agents.reconcile.plan import (
     Retry,
     View,
     Watch,
+    discover,
     do,
 )
 from kvstack.agents.reconcile.runner import Environment, Runner
@@ -73,7 +74,12 @@ class Controller(BaseController):
 class Bench:
     """One controller on informers that the test feeds."""
 
-    def __init__(self, controller: Controller, answer: Callable[[Request], Any]) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        answer: Callable[[Request], Any],
+        served: Callable[[], int] | None = None,
+    ) -> None:
         self.clock = Clock()
         self.log = ListLog()
         self.controller = controller
@@ -83,7 +89,7 @@ class Bench:
         self.runner = Runner(
             controller,
             api,
-            Environment(self, self.clock, lambda: 0.5, self.log),  # type: ignore[arg-type]
+            Environment(self, self.clock, lambda: 0.5, self.log, served=served),  # type: ignore[arg-type]
         )
         self.maps = self.of(CONFIG_MAPS)
         self.maps.replace([], "1")
@@ -340,3 +346,34 @@ def test_a_plan_reads_what_it_did_from_the_answer() -> None:
 
     play(work, story, answer=lambda request: Answered(201, {"metadata": {"uid": "u"}}))
     assert read == [{"metadata": {"uid": "u"}}]
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_discovery_is_asked_when_what_is_served_may_have_changed(*, is_known: bool) -> None:
+    """Where a server tells of changes; elsewhere each time."""
+    generation = 1
+    asked: list[str] = []
+    found: list[Any] = []
+
+    def answer(request: Request) -> Any:
+        asked.append(request.path)
+        return Answered(200, {"kind": "APIGroupDiscoveryList", "items": []})
+
+    def work() -> Plan:
+        found.append((yield from discover()))
+        return None
+
+    async def main() -> None:
+        nonlocal generation
+        bench = Bench(Controller(work), answer, (lambda: generation) if is_known else None)
+        await bench.runner.start()
+        for version in range(1, 5):
+            bench.change(version)
+            await asyncio.sleep(1)
+            if version == 2:
+                generation += 1
+        await bench.runner.stop()
+
+    run(main())
+    assert len(found) == 4
+    assert asked == ["/api", "/apis"] * (2 if is_known else 4)

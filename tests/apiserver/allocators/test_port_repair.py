@@ -68,6 +68,9 @@ def test_leak_is_freed_in_the_third_round() -> None:
     repair = PortRepair(RANGE)
     rounds = [repaired(repair, [30001, 30002], service(30002))[0] for _ in range(3)]
     assert rounds == [[30001, 30002], [30001, 30002], [30002]]
+    assert repair.counts_leaks
+    repaired(repair, [30002], service(30002))
+    assert not repair.counts_leaks
 
 
 def test_leak_that_was_none_is_counted_anew() -> None:

@@ -7,6 +7,7 @@ from kvstack.apimachinery.objects import status
 from kvstack.apiserver.server.upkeep import loop
 from kvstack.apiserver.server.upkeep.loop import Job, Jobs
 from kvstack.component.line_log.line_logger import LineLogger
+from kvstack.component.virtual_time import loop as virtual_time_loop
 from tests.apiserver.support import virtual_time
 
 LOG = LineLogger([], "fatal")
@@ -161,3 +162,44 @@ def test_a_job_that_changes_something_itself_makes_one_more_round() -> None:
 
     virtual_time.run(main())
     assert rounds == [0.0, 10.0]
+
+
+def test_a_job_about_the_machine_rests_by_the_machines_clock() -> None:
+    rounds: list[float] = []
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+
+        async def look() -> None:
+            rounds.append(running.time())
+
+        job = Job("memory", look, every_s=0.05, begins_later=True, is_about_machine=True)
+        job.rest()
+        jobs = Jobs([job], LOG)
+        jobs.start()
+        await asyncio.sleep(86_400)  # a day of virtual time: a moment
+        begun = len(rounds)
+        assert begun < 1000
+        while len(rounds) == begun:
+            await virtual_time_loop.real_sleep(0.01)
+        await jobs.stop()
+
+    virtual_time.run(main())
+
+
+def test_a_job_about_the_machine_that_does_not_rest_goes_by_the_loops_clock() -> None:
+    rounds: list[float] = []
+
+    async def main() -> None:
+        running = asyncio.get_running_loop()
+
+        async def look() -> None:
+            rounds.append(running.time())
+
+        jobs = Jobs([Job("memory", look, every_s=25, is_about_machine=True)], LOG)
+        jobs.start()
+        await asyncio.sleep(80)
+        await jobs.stop()
+
+    virtual_time.run(main())
+    assert [round(each) for each in rounds] == [0, 25, 50, 75]

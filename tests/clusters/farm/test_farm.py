@@ -11,14 +11,18 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 from typing_extensions import override
 
-from kvstack.agents.client.built_in import CONFIG_MAPS
+from kvstack.agents.client.api import Api
+from kvstack.agents.client.built_in import CONFIG_MAPS, NAMESPACES
+from kvstack.agents.client.resource_type import ResourceType
 from tests.clusters.support.sources import add_config_map, call
 from tests.support.waiting import wait_for
 
@@ -27,6 +31,11 @@ pytestmark = pytest.mark.slow
 KVSTACK = (sys.executable, "-m", "kvstack")
 DOCS = Path(__file__).parents[3] / "docs"
 TIMEOUT_S = 120
+RBAC = "rbac.authorization.k8s.io"
+CLUSTER_ROLES = ResourceType(RBAC, "v1", "clusterroles", "ClusterRole", is_namespaced=False)
+CLUSTER_ROLE_BINDINGS = ResourceType(
+    RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", is_namespaced=False
+)
 
 
 class Connection(http.client.HTTPConnection):
@@ -191,6 +200,63 @@ def test_a_clock_and_settled(farm: Farm) -> None:
     after = farm.call("POST", f"{path}/clock", {"advance": "10m"}, code=200)
     assert after["now"] > before["now"]
     farm.call("DELETE", path, code=200)
+
+
+def cron_job(name: str, schedule: str, **job: Any) -> bytes:
+    pod = {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}
+    spec = {
+        "schedule": schedule,
+        "successfulJobsHistoryLimit": 100,
+        "jobTemplate": {"spec": {"template": {"spec": pod}, **job}},
+    }
+    return json.dumps({"metadata": {"name": name}, "spec": spec}).encode()
+
+
+def test_a_day_goes_by_through_the_route(farm: Farm) -> None:
+    """A CronJob runs at each of its times, in order, and Jobs go when their TTL is over."""
+    cluster = farm.cluster(clock="paused", **{"from": "empty"})
+    clock, kubeconfig = f"/clusters/{cluster['name']}/clock", Path(cluster["kubeconfig"])
+    batch = "/apis/batch/v1/namespaces/default"
+    for body in (
+        cron_job("kept", "30 * * * *"),
+        cron_job("gone", "15 * * * *", ttlSecondsAfterFinished=3 * 3600),
+    ):
+        call(kubeconfig, lambda api, body=body: api.call("POST", f"{batch}/cronjobs", body=body))
+    before = datetime.fromisoformat(farm.call("GET", clock, code=200)["now"])
+    after = datetime.fromisoformat(farm.call("POST", clock, {"advance": "24h"}, code=200)["now"])
+    assert timedelta(hours=24) <= after - before < timedelta(hours=24, minutes=1)
+    jobs = call(kubeconfig, lambda api: api.call("GET", f"{batch}/jobs"))["items"]
+    assert all(each["status"]["succeeded"] == 1 for each in jobs)
+    names = sorted(each["metadata"]["name"] for each in jobs)
+    minutes = [int(each.removeprefix("kept-")) for each in names if each.startswith("kept-")]
+    assert len(minutes) == 24
+    assert [later - earlier for earlier, later in pairwise(minutes)] == [60] * 23
+    assert sum(each.startswith("gone-") for each in names) == 3
+
+
+def test_uids_follow_the_seed_and_none_is_given_twice(farm: Farm) -> None:
+    """Neither what the template has prepared nor what it has given is given again."""
+    maps = "/api/v1/namespaces/default/configmaps"
+
+    async def uids(api: Api) -> tuple[set[str], list[str]]:
+        own = []
+        for resource in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, NAMESPACES, CONFIG_MAPS):
+            own += [each["metadata"]["uid"] for each in await api.list_all(resource, "")]
+        made = []
+        for number in range(70):  # more than are generated at once
+            body = json.dumps({"metadata": {"name": f"made-{number}"}}).encode()
+            made.append((await api.call("POST", maps, body=body))["metadata"]["uid"])
+        return set(own), made
+
+    by_seed = []
+    for seed in (0, 0, 1):
+        cluster = farm.cluster(clock="paused", seed=seed)
+        own, made = call(Path(cluster["kubeconfig"]), uids)
+        assert len(own) > 50
+        assert len(own.union(made)) == len(own) + len(made)
+        by_seed.append(made)
+    assert by_seed[0] == by_seed[1]
+    assert not set(by_seed[0]) & set(by_seed[2])
 
 
 def test_one_that_goes_by_the_machines_clock_has_none_to_advance(farm: Farm) -> None:

@@ -14,6 +14,7 @@ from kvstack.component.virtual_time.clock import LoopClock, began_now_ms
 from kvstack.component.virtual_time.loop import (
     StandstillError,
     VirtualLoop,
+    call_real_later,
     pass_time,
     run,
     standing,
@@ -202,6 +203,36 @@ def test_work_for_threads_is_done_at_once_and_in_order() -> None:
             await asyncio.to_thread(lambda: 1 // 0)
         found = await loop.getaddrinfo("127.0.0.1", 80)
         assert found[0][4] == ("127.0.0.1", 80)
+
+    play(STANDING, main)
+
+
+@pytest.mark.parametrize("rate", [STANDING, AT_ONCE, REAL])
+def test_timers_of_real_time_fire_whatever_the_loops_time_does(rate: float) -> None:
+    fired: list[str] = []
+
+    async def main(loop: VirtualLoop) -> None:
+        began_s = time.monotonic()
+        never = call_real_later(loop, 0.001, lambda: fired.append("cancelled"))
+        call_real_later(loop, 0.06, lambda: fired.append("second"))
+        call_real_later(loop, 0.03, lambda: fired.append("first"))
+        never.cancel()
+        never.cancel()
+        await loop.real_sleep(0.1)
+        assert time.monotonic() - began_s >= 0.1
+        assert rate != STANDING or loop.time() == 0
+
+    play(rate, main)
+    assert fired == ["first", "second"]
+
+
+def test_a_day_fires_no_timer_of_real_time_before_it_is_due() -> None:
+    async def main(loop: VirtualLoop) -> None:
+        fired: list[int] = []
+        timer = call_real_later(loop, 3600.0, lambda: fired.append(1))
+        await pass_time(loop, DAY_S)
+        assert not fired
+        timer.cancel()
 
     play(STANDING, main)
 

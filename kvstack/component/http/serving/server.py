@@ -38,6 +38,7 @@ from kvstack.component.http.serving.handler_tasks import HandlerTasks
 from kvstack.component.http.serving.listeners import Listener
 from kvstack.component.http.serving.request import BodyTooLargeError, Pieces, Request
 from kvstack.component.http.serving.transport import Arrival, HttpTransport
+from kvstack.component.virtual_time.loop import RealTimer, call_real_later
 
 Handler: TypeAlias = Callable[[Request, Answer], Coroutine[Any, Any, None]]
 
@@ -99,7 +100,7 @@ class HttpServer:
         self._unwritten: dict[int, Answer] = {}  # by call; with waiters for their writing
         limits = [each.limits.write_stall_timeout_s for each in listeners]
         self._stall_limit_s = min((each for each in limits if each > 0), default=0.0)
-        self._stall_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | RealTimer | None = None
         self._is_draining = False
         self._is_stopped = False
         self._waiters: list[asyncio.Future[None]] = []  # for the end of a drain, or of the server
@@ -206,7 +207,7 @@ class HttpServer:
         return self._transport.shares_bytes
 
     def _look_for_stalls(self) -> None:
-        """Cut answers of which nothing is taken; look again in a while."""
+        """Cut answers of which nothing is taken; look again in a while, by the machine's clock."""
         limit_s = self._stall_limit_s
         if not limit_s or self._loop is None:
             return
@@ -217,7 +218,9 @@ class HttpServer:
             self.on_notice(
                 f"answers ended: their clients took nothing for {limit_s:g} s: {len(stalled)}"
             )
-        self._stall_timer = self._loop.call_later(limit_s / _STALL_LOOKS, self._look_for_stalls)
+        self._stall_timer = call_real_later(
+            self._loop, limit_s / _STALL_LOOKS, self._look_for_stalls
+        )
 
     @property
     def open_count(self) -> int:

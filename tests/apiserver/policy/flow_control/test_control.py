@@ -131,6 +131,62 @@ def test_a_condition_of_a_schema_changes_nothing() -> None:
     assert control.generation == before
 
 
+def test_periods_at_rest_may_be_left_out() -> None:
+    """What is lent is the same whether there are rounds at rest or none."""
+
+    def smoothed(*, skips: bool) -> list[float]:
+        clock, view = FakeClock(), FakeView()
+        view.put(LEVELS, level("busy", 40))
+        view.put(SCHEMAS, schema("a", 1, user("*"), to="busy"))
+        control = FlowControl(85, clock)
+        control.follow(view)
+        stirred: list[bool] = []
+        control.on_demand = lambda: stirred.append(True)
+        flow = control.flow_of(ALICE, PODS)
+        found = []
+        is_due = True
+        for period in range(1, 40):
+            # Requests come in the periods 10 and 30, and take three and five seconds.
+            took_s = {10: 3, 30: 5}.get(period, 0)
+            if took_s:
+                ticket = flow.level.enter(flow, 7, clock.monotonic_ns())
+                assert ticket is not None
+                clock.seconds += took_s
+                flow.level.leave(ticket, clock.monotonic_ns())
+            clock.seconds += 10 - took_s
+            if is_due or stirred or not skips:
+                stirred.clear()
+                is_due = control.rebalance()
+            # As after hours: what is left of it is negligible.
+            if period == 25:
+                flow.level.demand.smoothed = 0.0
+            found.append(control.levels["busy"].demand.smoothed)
+        return found
+
+    assert smoothed(skips=True) == smoothed(skips=False)
+    assert smoothed(skips=True)[29] > 0
+
+
+def test_a_level_tells_of_its_first_request_of_a_period() -> None:
+    clock, view = FakeClock(), FakeView()
+    view.put(LEVELS, level("busy", 40))
+    view.put(SCHEMAS, schema("a", 1, user("*"), to="busy"))
+    control = FlowControl(85, clock)
+    control.follow(view)
+    stirred: list[float] = []
+    control.on_demand = lambda: stirred.append(clock.seconds)
+    flow = control.flow_of(ALICE, PODS)
+    clock.seconds += 10
+    assert not control.rebalance()
+    for _ in range(2):
+        ticket = flow.level.enter(flow, 1, clock.monotonic_ns())
+        assert ticket is not None
+        flow.level.leave(ticket, clock.monotonic_ns())
+    assert stirred == [clock.seconds]
+    clock.seconds += 10
+    assert control.rebalance()
+
+
 def test_seats_are_lent_to_who_needs_them() -> None:
     clock = FakeClock()
     view = FakeView()
