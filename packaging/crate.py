@@ -2,13 +2,13 @@
 
     python packaging/crate.py TARGET    build, and copy the library to the file TARGET, with the
                                         licences of its crates beside it
-    python packaging/crate.py           build only, for all systems of KVSTORE_CRATE_TARGET at once
 
 Exit code 0: it was built. 1: it was not, and the last line has the reason; grpcio is then used. The
 variable KVSTORE_NATIVE=0 asks for no build at all. KVSTORE_CRATE_TARGET names another system to
 build for, as cargo-zigbuild does: x86_64-unknown-linux-gnu.2.28 (with that glibc), …-linux-musl.
-Several, with spaces between, share what runs on this machine (build scripts, macros) and keep all
-processors busy until the end.
+Of several, with spaces between, the first is that of the file, and all are built: they share what
+runs on this machine (build scripts, macros) and keep all processors busy until the end. Name the
+same ones each time, since cargo would build much again where one is missing.
 """
 
 import os
@@ -23,20 +23,17 @@ LICENSES_OF_CRATES = Path(__file__).resolve().parent / "crate-licenses.sh"
 LIBRARY = "libkvstore_native.dylib" if sys.platform == "darwin" else "libkvstore_native.so"
 
 
-def build(target: Path | None) -> str:
+def build(target: Path) -> str:
     """Build the library and copy it to `target`; return what was wrong, or nothing."""
     # One of an older build would be mistaken for this one, and a running server may have it
     # mapped: it keeps the old file, where a copy over it would take its code away.
-    if target is not None:
-        target.unlink(missing_ok=True)
+    target.unlink(missing_ok=True)
     if os.environ.get("KVSTORE_NATIVE") == "0":
         return "KVSTORE_NATIVE=0 asks for that"
     cargo = shutil.which("cargo") or shutil.which("cargo", path=Path("~/.cargo/bin").expanduser())
     if cargo is None:
         return "no Rust toolchain (cargo) is installed"
     others = os.environ.get("KVSTORE_CRATE_TARGET", "").split()
-    if target is not None and len(others) > 1:
-        return f"KVSTORE_CRATE_TARGET names {len(others)} systems, and one file is to be built"
     triples = [each.partition(".")[0] for each in others]
     libraries = [CRATE / "target" / each / "release" / LIBRARY for each in triples or ("",)]
     if not all(each.exists() for each in libraries):
@@ -46,15 +43,13 @@ def build(target: Path | None) -> str:
             flush=True,
         )
     command = [cargo, "zigbuild" if others else "build"]
-    command += [f"--target={each}" for each in others]
+    command += [f"--target={each}" for each in sorted(set(others))]
     command += ["--release", "--locked", "--manifest-path", f"{CRATE}/Cargo.toml"]
-    environment = _environment(triples)
+    environment = _environment(sorted(set(triples)))
     try:
         subprocess.run(command, check=True, env=environment)
     except (OSError, subprocess.CalledProcessError) as error:
         return str(error)
-    if target is None:
-        return ""
     target.parent.mkdir(parents=True, exist_ok=True)
     problem = _write_licenses(target.with_name(LICENSES), {**environment, "CARGO": cargo})
     if not problem:
@@ -63,10 +58,7 @@ def build(target: Path | None) -> str:
 
 
 def _environment(triples: list[str]) -> dict[str, str]:
-    """Return cargo's variables; triples: the other systems that it builds for.
-
-    The same for one of them and for several, or cargo would build again what it has.
-    """
+    """Return cargo's variables; triples: the other systems that it builds for."""
     environment = {**os.environ, "CARGO_TARGET_DIR": str(CRATE / "target")}
     if not triples:
         return {"PYO3_PYTHON": sys.executable, **environment}
@@ -101,7 +93,7 @@ def _write_licenses(file: Path, environment: dict[str, str]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Run the command; return the exit code."""
-    problem = build(Path(arguments[0]) if arguments else None)
+    problem = build(Path(arguments[0]))
     if problem:
         print(f"kvstore: no native transport, grpcio serves instead: {problem}", flush=True)
     return 1 if problem else 0
