@@ -120,7 +120,7 @@ def _mounts(service: dict[str, Any]) -> list[tuple[str, str, str]]:
 def _is_of_nodes(name: str, source: str, target: str, mode: str) -> bool:
     """Tell whether a mount is the token of nodes, written by one container, or a node's own."""
     if source == "join":
-        return (name, target, mode) == ("authorization", "/join", "") or (
+        return (name, target, mode) == ("joining", "/join", "") or (
             name in NODES and (target, mode) == ("/join", "ro")
         )
     return name in NODES and (source, target, mode) in {
@@ -158,7 +158,9 @@ def test_a_container_sees_the_files_that_it_uses_and_no_others(name: str, tmp_pa
         {"/certs/kubernetes/pki/ca.key"} if name.startswith("controller-manager") else set()
     )
     assert not {each for each in seen if each.endswith("/admin.conf")}
-    assert name == "authorization" or not {each for each in seen if "super-admin" in each}
+    assert name in ("authorization", "joining") or not {
+        each for each in seen if "super-admin" in each
+    }
 
 
 def test_members_share_nothing_they_should_not() -> None:
@@ -182,13 +184,16 @@ def test_nodes_of_processes_have_what_they_need_and_start_only_if_requested() ->
         assert {"SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"} <= set(node["cap_add"])
         assert not {"SYS_MODULE", "SYS_BOOT", "SYS_RAWIO", "ALL"} & set(node["cap_add"])
         needs = node["depends_on"]
-        assert needs["authorization"]["condition"] == "service_completed_successfully"
+        assert needs["joining"]["condition"] == "service_completed_successfully"
         arguments[name] = read_arguments(_join_words([*node["entrypoint"][2:], *node["command"]]))
     # Two nodes of one machine share none of its control groups.
     groups = [each.rpartition("=")[2] for node in NODES for each in services[node]["command"]]
     assert len(set(groups)) == len(groups)
     assert {each.node for each in arguments.values()} == set(NODES)
-    binding = read_apiserver(services["authorization"]["command"], "x", bindings_command.TABLE)
+    # Without them nobody gets a token.
+    assert services["joining"]["profiles"] == ["pods"]
+    assert not any("join" in word for word in services["authorization"]["command"])
+    binding = read_apiserver(services["joining"]["command"], "x", bindings_command.TABLE)
     told = FlagReader(binding, [])
     for agent in ("apiserver1", "controller-manager1"):
         words = services[agent]["entrypoint"] + services[agent]["command"]
