@@ -27,13 +27,18 @@ TABLE: Final = FlagTable(
     (
         *flag_group(
             "Serving",
-            ("bind-addresses", LIST, "127.0.0.1", LIVE, "addresses to listen on; wildcard addresses are refused"),
+            ("bind-addresses", LIST, "127.0.0.1", LIVE, "addresses to listen on; auto: the one by which the API server is reached; wildcard addresses are refused"),
             ("port", INT, "53", LIVE, "port for UDP and TCP; 0: any free one"),
             ("client-ranges", LIST, PRIVATE, LIVE, "ranges of clients that are answered; nodes and pods always are"),
             ("client-queries-per-second", INT, "5000", LIVE, "maximum rate of one client; more queries are dropped"),
             ("health-address", TEXT, "127.0.0.1:8080", LIVE, "address of /health; none: not served"),
             ("ready-address", TEXT, "127.0.0.1:8181", LIVE, "address of /ready; none: not served"),
             ("metrics-address", TEXT, "127.0.0.1:9153", LIVE, "address of /metrics; none: not served"),
+        ),
+        *flag_group(
+            "Service",
+            ("cluster-dns", TEXT, "", LIVE, "cluster IP of the Service kube-system/kube-dns, which is made if it does not exist and leads to this server; empty: no object is written"),
+            ("server-name", TEXT, "", LIVE, "name of this server, which its EndpointSlice bears; default: host name"),
         ),
         *flag_group(
             "Names",

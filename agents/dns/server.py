@@ -85,6 +85,7 @@ class DnsServer:
         self._ports: list[UdpPort | TcpPort] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._nodes: dict[str, tuple[Network, ...]] = {}
+        self._is_synced = asyncio.Event()
 
     @property
     def is_synced(self) -> bool:
@@ -104,6 +105,10 @@ class DnsServer:
         if self._settings.nodes_may_ask:
             self._follow(informers.of(NODES), self._on_node)
         self._begin(self._sync(), "DNS: the cluster becomes known")
+
+    async def synced(self) -> None:
+        """Wait until the whole cluster is synced."""
+        await self._is_synced.wait()
 
     async def listen(self, host: str, port: int) -> int:
         """Listen at an address; return the port (0: any); raises ConfigError."""
@@ -143,6 +148,7 @@ class DnsServer:
         for informer, _ in self._handlers:
             await informer.synced()
         self.responder.is_synced = True
+        self._is_synced.set()
         self._logger.info("DNS of the cluster is synced", domain=self._settings.zone.domain)
 
     # Changes.

@@ -1,6 +1,8 @@
 """The settings of `kvstack dns`, read from its flags."""
 
+import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Final, NamedTuple
 
@@ -10,18 +12,34 @@ from kvstack.agents.dns.forwarding.answer_cache import Limits
 from kvstack.agents.dns.forwarding.exchange import Resolver
 from kvstack.agents.dns.forwarding.forwarder import Forwarding
 from kvstack.agents.dns.forwarding.node_resolvers import RESOLVERS_MAX, NodeResolvers
+from kvstack.agents.dns.publishing.kube_dns import slice_name
 from kvstack.agents.dns.query import labels_of, wire_name
 from kvstack.agents.dns.server import DnsSettings
 from kvstack.agents.dns.sockets import check_host
+from kvstack.agents.process.settings import cluster_of
+from kvstack.apimachinery.objects.names import check_dns_subdomain
 from kvstack.component.clock import Clock
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.flag_reader import FlagReader
+from kvstack.component.net.hosts import address_towards
 
 NONE: Final = "none"
+AUTO: Final = "auto"
 TTL_S_MAX: Final = 3600
 DOMAIN_MAX: Final = 100
 """Characters; names of endpoints must fit in front of them."""
 _PORT_MAX: Final = 65_535
+_HTTPS_PORT: Final = 443
+
+
+class Publishing(NamedTuple):
+    """How the Service kube-dns leads to this server."""
+
+    cluster_ip: str
+    name: str
+    """Of this server."""
+    address: str
+    """The one that it is asked at."""
 
 
 class Settings(NamedTuple):
@@ -35,13 +53,14 @@ class Settings(NamedTuple):
     kubeconfig: str = ""
     master: str = ""
     verbosity: int = 0
+    publishing: Publishing | None = None
 
 
 def read(reader: FlagReader, clock: Clock) -> Settings:
     """Return the settings; what is wrong goes to the reader's list."""
     wrong = reader.wrong
-    addresses = reader.texts("bind-addresses")
-    if not addresses:
+    addresses = _addresses(reader)
+    if not addresses and not wrong:
         wrong.append("--bind-addresses must name an address")
     for each in addresses:
         try:
@@ -67,6 +86,7 @@ def read(reader: FlagReader, clock: Clock) -> Settings:
         per_second=_number(reader, "client-queries-per-second", 1, 1_000_000),
         searches_of_node=of_file.searches if reader.flag("autopath") else None,
     )
+    publishing = _publishing(reader, addresses)
     pages = {
         f"/{name}": address
         for name in ("health", "ready", "metrics")
@@ -84,7 +104,51 @@ def read(reader: FlagReader, clock: Clock) -> Settings:
         reader.text("kubeconfig"),
         reader.text("master"),
         reader.int("v"),
+        publishing,
     )
+
+
+def _addresses(reader: FlagReader) -> tuple[str, ...]:
+    """Return the addresses to listen on, with the one that AUTO stands for."""
+    texts = reader.texts("bind-addresses")
+    if AUTO not in texts:
+        return texts
+    try:
+        server = cluster_of(reader.text("kubeconfig"), reader.text("master")).server
+    except ConfigError as error:
+        reader.wrong.append(f"--bind-addresses {AUTO}: {error}")
+        return ()
+    own = address_towards(server, _HTTPS_PORT)
+    if not own:
+        reader.wrong.append(f"--bind-addresses {AUTO}: {server} is not reached by any address")
+        return ()
+    return tuple(dict.fromkeys(own if each == AUTO else each for each in texts))
+
+
+def _publishing(reader: FlagReader, addresses: Iterable[str]) -> Publishing | None:
+    """Return how the server is published; None: it is not."""
+    text, name = reader.text("cluster-dns"), reader.text("server-name")
+    if not text:
+        if name:
+            reader.wrong.append("--server-name needs --cluster-dns")
+        return None
+    try:
+        ip = ip_address(text)
+    except ValueError as error:
+        reader.wrong.append(f"--cluster-dns: {error}")
+        return None
+    name = (name or socket.gethostname()).lower()
+    problems = check_dns_subdomain(slice_name(name))
+    reader.wrong.extend(f"--server-name {name}: {each}" for each in problems)
+    for each in addresses:
+        with suppress(ValueError):  # reported already
+            own = ip_address(each)
+            if own.version == ip.version and not own.is_loopback:
+                return Publishing(str(ip), name, each)
+    reader.wrong.append(
+        f"--cluster-dns {ip}: --bind-addresses has no address of its family that others reach"
+    )
+    return None
 
 
 def _number(reader: FlagReader, name: str, low: int, high: int) -> int:

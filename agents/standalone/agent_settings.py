@@ -158,8 +158,8 @@ def _dns_options(
     runs_pods = os.geteuid() == 0 and NODE not in own.without
     if not services or not runs_pods or DNS in own.without:
         return None
+    from kvstack.agents.dns.publishing.kube_dns import cluster_ip
     from kvstack.agents.kubelet.runtime.process.options import SHARED
-    from kvstack.agents.standalone.kube_dns import cluster_ip
     from kvstack.agents.standalone.local_dns import LocalDnsOptions  # brings dnspython
 
     return LocalDnsOptions(

@@ -5,6 +5,8 @@
     kubeadm:cluster-admins    admin.conf ─► cluster-admin
     kvstack:kubelet-clients   API servers towards kubelets ─► system:kubelet-api-admin
     kvstack:hollow-nodes      nodes.conf ─► system:node
+    kvstack:dns               dns.conf ─► reads Services, writes the slices of kube-dns
+    system:coredns            ServiceAccount kube-system/coredns ─► what CoreDNS reads
 
 Once per cluster, by a member of system:masters, as kubeadm does it. A binding that is there is left
 alone, whatever it says. An API server that is not reachable yet is retried for REACHED_S.
@@ -30,7 +32,7 @@ from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
 from kvstack.agents.process.flag_rows import CLIENT
 from kvstack.agents.process.settings import cluster_of
-from kvstack.agents.standalone import network_policy_access
+from kvstack.agents.standalone import dns_access, network_policy_access
 from kvstack.agents.standalone.joining import access as joining_access
 from kvstack.agents.standalone.joining.access import SYSTEM
 from kvstack.agents.standalone.joining.cluster_facts import ClusterFacts, keep_map
@@ -75,6 +77,8 @@ BINDINGS: Final = (
     ADMINISTRATORS,
     KUBELET_CLIENTS,
     cluster_role_binding(HOLLOW_NODES, "system:node", HOLLOW_NODES),
+    *dns_access.OBJECTS,
+    *dns_access.OF_PROGRAM,
 )
 
 _FOR_NODES: Final = (*joining_access.OBJECTS, *network_policy_access.OBJECTS)

@@ -1,13 +1,18 @@
 """What DNS may: read the objects that names come from, and write the EndpointSlice of kube-dns.
 
 system:coredns        as upstream's: ServiceAccount kube-system/coredns, so CoreDNS can take over
-kvstack:dns           the Service kube-dns and its slices ─► the user of `kvstack up`'s own DNS
+kvstack:dns           Role: the Service kube-dns and its slices ─► the user of DNS
+kvstack:dns           ClusterRole: what `kvstack dns` reads ─► the same user
+
+`kvstack up` needs no ClusterRole of its own: its DNS shares the informers of the process.
 """
 
 from collections.abc import Mapping
 from typing import Any, Final
 
-USER: Final = "kvstack:dns"
+from kvstack.apiserver.server.certs.cluster_files import DNS
+
+USER: Final = DNS
 _READER: Final = "system:coredns"
 _API: Final = "rbac.authorization.k8s.io"
 _READS: Final = ["list", "watch"]
@@ -55,3 +60,23 @@ OBJECTS: Final[tuple[Mapping[str, Any], ...]] = (
         "subjects": [{"apiGroup": _API, "kind": "User", "name": USER}],
     },
 )
+
+OF_PROGRAM: Final[tuple[Mapping[str, Any], ...]] = (
+    {
+        "apiVersion": f"{_API}/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": USER},
+        "rules": [
+            {"apiGroups": [""], "resources": ["services", "namespaces", "nodes"], "verbs": _READS},
+            {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": _READS},
+        ],
+    },
+    {
+        "apiVersion": f"{_API}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": USER},
+        "roleRef": {"apiGroup": _API, "kind": "ClusterRole", "name": USER},
+        "subjects": [{"apiGroup": _API, "kind": "User", "name": USER}],
+    },
+)
+"""For `kvstack dns` as a program of its own, by default: it does not read pods."""

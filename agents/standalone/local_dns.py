@@ -24,9 +24,9 @@ from kvstack.agents.dns.forwarding.exchange import Resolver
 from kvstack.agents.dns.forwarding.forwarder import Forwarding
 from kvstack.agents.dns.forwarding.node_resolvers import NodeResolvers
 from kvstack.agents.dns.pages import METRICS, DnsPages
+from kvstack.agents.dns.publishing.kube_dns import Endpoint, KubeDns
 from kvstack.agents.dns.server import DnsServer, DnsSettings
 from kvstack.agents.dns.sockets import is_own
-from kvstack.agents.standalone.kube_dns import Endpoint, KubeDns
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.component.clock import Clock
 from kvstack.component.errors import ComponentError, ConfigError

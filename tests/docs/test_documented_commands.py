@@ -57,6 +57,7 @@ HELD: Final = {
 STARTED: Final = {
     "kvstack apiserver": "tests/apiserver/migration/test_migration.py",
     "kvstack cni": "tests/agents/kubelet/cni/test_plugin.py",
+    "kvstack dns": "tests/agents/dns/test_command.py",
     "kvstack doctor": "tests/agents/standalone/test_doctor.py",
     "kvstack envtest": "tests/agents/standalone/test_envtest.py",
     "kvstack farm": "tests/clusters/farm/test_farm.py",

@@ -57,7 +57,7 @@ from kvstack.component.certs.cert_files import write_file
 from kvstack.component.clock import SystemClock
 from kvstack.component.errors import ConfigError
 from kvstack.component.line_log.line_logger import open_logger
-from kvstack.component.net.hosts import of_families, own_address
+from kvstack.component.net.hosts import address_towards, of_families, own_address
 from kvstack.component.process.program import FAILED, run
 from kvstack.component.units import SECOND_NS
 
@@ -396,7 +396,7 @@ def node_ips(server: str, pods: str) -> list[str]:
     That by which it reaches the server is among them; of another family of pods' ranges it has the
     one that it has towards others, if any.
     """
-    towards = address_towards(server)
+    towards = address_towards(server, _PORT)
     if not towards:
         return []
     found = {ip_address(towards).version: towards}
@@ -407,18 +407,3 @@ def node_ips(server: str, pods: str) -> list[str]:
             found.setdefault(family, address)
     ordered = [found[each] for each in families if each in found]
     return ordered or [towards]
-
-
-def address_towards(server: str) -> str:
-    """Return the address by which this machine reaches a server; empty: it is not known."""
-    url = urlsplit(server)
-    try:
-        rows = socket.getaddrinfo(url.hostname, url.port or _PORT, type=socket.SOCK_DGRAM)
-    except OSError:
-        return ""
-    for family, kind, protocol, _, where in rows:
-        with suppress(OSError), socket.socket(family, kind, protocol) as probe:
-            probe.connect(where)  # UDP: nothing is sent
-            address: str = probe.getsockname()[0]
-            return address
-    return ""

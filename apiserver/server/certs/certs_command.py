@@ -44,7 +44,7 @@ TABLE: Final = FlagTable(
             Kind.TEXT,
             "https://localhost:6443",
             Effect.LIVE,
-            "URL of the API for controllers, scheduler and nodes",
+            "URL of the API for controllers, scheduler, nodes and DNS",
         ),
         Flag(
             "admin-server",

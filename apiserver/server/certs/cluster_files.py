@@ -3,7 +3,7 @@
     DIR/ca, NAME of each member, client                         the store's: its own authority
     DIR/kubernetes/pki/ca                                       the cluster's authority
     DIR/kubernetes/pki/{apiserver,apiserver-kubelet-client,front-proxy-ca,front-proxy-client,sa}
-    DIR/kubernetes/{admin,super-admin,controller-manager,scheduler,nodes}.conf
+    DIR/kubernetes/{admin,super-admin,controller-manager,scheduler,nodes,dns}.conf
     DIR/machines/ROLE                                           copies: what one machine needs
 
 Valid files are left alone; those that expire soon or are for other names are replaced. A machine
@@ -29,11 +29,14 @@ from kvstack.component.errors import ConfigError
 
 HOLLOW_NODES: Final = "kvstack:hollow-nodes"
 """The user and the group of hollow nodes; `kvstack bindings` prints its bindings."""
+DNS: Final = "kvstack:dns"
+"""The user of `kvstack dns`."""
 _LOCAL: Final = ("localhost", "127.0.0.1")
 _USERS: Final = (
     ("controller-manager", Profile("system:kube-controller-manager")),
     ("scheduler", Profile("system:kube-scheduler")),
     ("nodes", Profile(HOLLOW_NODES, groups=(HOLLOW_NODES,))),
+    ("dns", Profile(DNS)),
 )
 """The agents' kubeconfigs and their users."""
 

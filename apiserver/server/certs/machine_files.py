@@ -43,6 +43,7 @@ ROLES: Final[dict[str, tuple[str, ...]]] = {
     ),
     "scheduler": ("kubernetes/scheduler.conf", f"{_PKI}/ca.crt"),
     "nodes": ("kubernetes/nodes.conf",),
+    "dns": ("kubernetes/dns.conf",),
     "bindings": ("kubernetes/super-admin.conf",),
 }
 """The files of each role, by path below the directory of the cluster."""

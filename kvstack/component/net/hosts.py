@@ -2,9 +2,11 @@
 
 import socket
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
+from urllib.parse import urlsplit
 
 
 class OfFamily(Protocol):
@@ -34,6 +36,23 @@ def own_address(version: int) -> str:
         except OSError:
             return LOOPBACK[version]
     return found
+
+
+def address_towards(url: str, default_port: int) -> str:
+    """Return the address by which this machine reaches a server; empty: it is not known."""
+    parts = urlsplit(url)
+    try:
+        rows = socket.getaddrinfo(
+            parts.hostname, parts.port or default_port, type=socket.SOCK_DGRAM
+        )
+    except OSError:
+        return ""
+    for family, kind, protocol, _, where in rows:
+        with suppress(OSError), socket.socket(family, kind, protocol) as probe:
+            probe.connect(where)  # UDP: nothing is sent
+            address: str = probe.getsockname()[0]
+            return address
+    return ""
 
 
 def own_addresses(families: Iterable[int]) -> tuple[str, ...]:

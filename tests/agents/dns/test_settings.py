@@ -105,3 +105,44 @@ def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> N
     assert "name the addresses" in capsys.readouterr().err
     assert main(["--help"]) == 0
     assert "--stub-domains" in capsys.readouterr().out
+
+
+def test_a_server_is_published_at_an_address_that_others_reach(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kvstack.agents.dns.settings.address_towards", lambda *_: "192.0.2.9")
+    auto = ("--master=https://192.0.2.1:6443", "--bind-addresses=127.0.0.1,auto")
+    found, wrong = read_flags(*auto, "--cluster-dns=10.96.0.10", "--server-name=DNS1")
+    assert not wrong
+    assert found.addresses == ("127.0.0.1", "192.0.2.9")
+    assert found.publishing == ("10.96.0.10", "dns1", "192.0.2.9")
+    assert found.dns.forwarding is not None
+    assert Resolver("192.0.2.9") in found.dns.forwarding.own
+    monkeypatch.setattr("socket.gethostname", lambda: "host.example")
+    found, wrong = read_flags(*auto, "--cluster-dns=10.96.0.10")
+    assert found.publishing is not None
+    assert found.publishing.name == "host.example"
+    assert read_flags()[0].publishing is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (("--cluster-dns=10.96.0.10",), "--bind-addresses has no address of its family"),
+        (("--cluster-dns=fd00::a", "--bind-addresses=192.0.2.9"), "no address of its family"),
+        (("--cluster-dns=kube-dns", "--bind-addresses=192.0.2.9"), "--cluster-dns: 'kube-dns'"),
+        (("--server-name=x",), "--server-name needs --cluster-dns"),
+        (
+            ("--cluster-dns=10.96.0.10", "--bind-addresses=192.0.2.9", "--server-name=a_b"),
+            "--server-name a_b: ",
+        ),
+        (("--bind-addresses=auto", "--kubeconfig=/no/such"), "--bind-addresses auto: /no/such"),
+        (
+            ("--bind-addresses=auto", "--master=https://no.such.name.invalid:6443"),
+            "--bind-addresses auto: https://no.such.name.invalid:6443 is not reached",
+        ),
+    ],
+)
+def test_a_server_that_cannot_be_published_says_why(arguments: tuple[str, ...], text: str) -> None:
+    _, wrong = read_flags(*arguments)
+    assert any(text in each for each in wrong), wrong

@@ -33,6 +33,12 @@ def test_bindings_are_made_once_and_left_alone(
                 "clusterrolebinding kubeadm:cluster-admins exists\n"
                 "clusterrolebinding kvstack:kubelet-clients exists\n"
                 f"clusterrolebinding kvstack:hollow-nodes {hollow}\n"
+                "clusterrole system:coredns exists\n"
+                "clusterrolebinding system:coredns exists\n"
+                "role kvstack:dns exists\n"
+                "rolebinding kvstack:dns exists\n"
+                f"clusterrole kvstack:dns {hollow}\n"
+                f"clusterrolebinding kvstack:dns {hollow}\n"
             )
         made = {each.key for each in cluster.rows().records if b"clusterrolebindings" in each.key}
         assert b"/registry/clusterrolebindings/kvstack:hollow-nodes" in made

@@ -13,10 +13,7 @@ from dns.message import from_wire, make_query
 
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, SERVICES
 from kvstack.agents.client.resource_type import ResourceType
-from kvstack.agents.kubelet.configuration import whole
-from kvstack.agents.standalone import dns_access
-from kvstack.agents.standalone.agent_settings import agent_options
-from kvstack.agents.standalone.kube_dns import (
+from kvstack.agents.dns.publishing.kube_dns import (
     MANAGER,
     Endpoint,
     cluster_ip,
@@ -24,6 +21,9 @@ from kvstack.agents.standalone.kube_dns import (
     piece,
     service,
 )
+from kvstack.agents.kubelet.configuration import whole
+from kvstack.agents.standalone import dns_access
+from kvstack.agents.standalone.agent_settings import agent_options
 from kvstack.agents.standalone.local_dns import LocalDns, LocalDnsOptions
 from kvstack.agents.standalone.stack_settings import split_own, stack_options
 from kvstack.apimachinery.well_known import SLICE_MANAGED_BY_LABEL
@@ -68,6 +68,7 @@ def of_core_dns(*, ready: bool = True, manager: str = "endpointslice-controller"
         (OWNER, [OWN], Endpoint("192.0.2.8", 5353), "update"),
         (OWNER, [OWN], Endpoint("192.0.2.7", 53), "update"),
         (OWNER, [OWN], Endpoint("192.0.2.7", 5353, 9153), "update"),
+        (OWNER, [OWN], Endpoint("192.0.2.7", 5353, is_probed=True), "update"),
         (OWNER, [OWN], Endpoint("fd00::7", 53), "delete"),
         (OWNER, [OWN], None, "delete"),
         (OWNER, [], None, ""),

@@ -19,7 +19,7 @@ from kvstack.apimachinery.objects.times import format_time
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.component.errors import ConfigError
 from kvstack.component.flags.command_line import read_command_line
-from kvstack.component.net.hosts import has_ipv6
+from kvstack.component.net.hosts import address_towards, has_ipv6
 from tests.support.certificates import Authority
 from tests.support.network.ports import free_ports
 
@@ -198,7 +198,7 @@ def test_a_node_has_an_address_of_each_family_of_pods(monkeypatch: pytest.Monkey
     own = {4: "192.0.2.7", 6: "2001:db8::7"}
     monkeypatch.setattr(join_command, "own_address", own.__getitem__)
     found = partial(join_command.node_ips, "https://127.0.0.1:6443")
-    monkeypatch.setattr(join_command, "address_towards", lambda _: "192.0.2.9")
+    monkeypatch.setattr(join_command, "address_towards", lambda _url, _port: "192.0.2.9")
     assert found("10.244.0.0/16") == ["192.0.2.9"]
     assert found("10.244.0.0/16,fd00::/48") == ["192.0.2.9", own[6]]
     assert found("fd00::/48,10.244.0.0/16") == [own[6], "192.0.2.9"]
@@ -207,12 +207,12 @@ def test_a_node_has_an_address_of_each_family_of_pods(monkeypatch: pytest.Monkey
     own[6] = "::1"  # the machine has no IPv6 towards others
     assert found("fd00::/48,10.244.0.0/16") == ["192.0.2.9"]
     assert found("fd00::/48") == ["192.0.2.9"]
-    monkeypatch.setattr(join_command, "address_towards", lambda _: "")
+    monkeypatch.setattr(join_command, "address_towards", lambda _url, _port: "")
     assert found("10.244.0.0/16") == []
 
 
 def test_the_address_towards_a_server_has_its_family() -> None:
-    assert join_command.address_towards("https://127.0.0.1:6443") == "127.0.0.1"
+    assert address_towards("https://127.0.0.1:6443", 6443) == "127.0.0.1"
     if has_ipv6():
-        assert join_command.address_towards("https://[::1]:6443") == "::1"
-    assert join_command.address_towards("https://no.such.name.invalid:6443") == ""
+        assert address_towards("https://[::1]:6443", 6443) == "::1"
+    assert address_towards("https://no.such.name.invalid:6443", 6443) == ""

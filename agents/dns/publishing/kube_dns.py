@@ -1,7 +1,7 @@
-"""The Service kube-system/kube-dns of `kvstack up`, and where DNS answers for it.
+"""The Service kube-system/kube-dns, and where `kvstack up` and `kvstack dns` answer for it.
 
     Service kube-dns, the tenth address of the service range
-      └─ EndpointSlice kube-dns-NODE: the agent of this process, at an address inside of the node
+      └─ EndpointSlice kube-dns-NAME: the agent of this process, by its node's or its own name
 
 The Service is as upstream's, with its selector: once pods of CoreDNS are ready behind it, the slice
 of the agent is deleted, and created again when they are gone. It is created at start if missing,
@@ -31,9 +31,14 @@ Network: TypeAlias = IPv4Network | IPv6Network
 NAMESPACE: Final = "kube-system"
 NAME: Final = "kube-dns"
 MANAGER: Final = "dns.kvstack.io"
+PROBED_LABEL: Final = "dns.kvstack.io/probed"
+PROBED: Final = "true"
 _TENTH: Final = 10
 _RETRY_S: Final = 1.0
 _RETRY_S_MAX: Final = 30.0
+_WITHDRAW_S: Final = 3.0
+CONTESTED_S: Final = 10.0
+"""Time until a slice that others have changed is changed back: they may do the same."""
 
 
 class Endpoint(NamedTuple):
@@ -43,6 +48,8 @@ class Endpoint(NamedTuple):
     port: int
     metrics_port: int = 0
     """0: its metrics are not served."""
+    is_probed: bool = False
+    """Whether other servers delete the slice if nothing answers there (`peers`)."""
 
 
 class Write(NamedTuple):
@@ -58,6 +65,11 @@ def cluster_ip(service_range: Network) -> str:
     if service_range.num_addresses <= _TENTH + 1:
         return ""
     return str(service_range.network_address + _TENTH)
+
+
+def slice_name(server: str) -> str:
+    """Return the name of a server's EndpointSlice."""
+    return f"{NAME}-{server}"
 
 
 def service(ip: str) -> Object:
@@ -93,13 +105,16 @@ def piece(name: str, owner: Object, endpoint: Endpoint) -> Object:
     ports = [("dns", endpoint.port, "UDP"), ("dns-tcp", endpoint.port, "TCP")]
     if endpoint.metrics_port:
         ports.append(("metrics", endpoint.metrics_port, "TCP"))
+    labels = {SERVICE_NAME_LABEL: NAME, SLICE_MANAGED_BY_LABEL: MANAGER}
+    if endpoint.is_probed:
+        labels[PROBED_LABEL] = PROBED
     return {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
             "name": name,
             "namespace": NAMESPACE,
-            "labels": {SERVICE_NAME_LABEL: NAME, SLICE_MANAGED_BY_LABEL: MANAGER},
+            "labels": labels,
             "ownerReferences": [
                 {"apiVersion": "v1", "kind": "Service", "name": NAME, "uid": meta["uid"]}
             ],
@@ -133,7 +148,9 @@ def decide(
         return Write("create", desired)
     if own["addressType"] != desired["addressType"]:
         return Write("delete", own)  # it cannot be changed
-    if all(own.get(each) == desired[each] for each in ("endpoints", "ports")):
+    labels = (own["metadata"].get("labels") or {}).items()
+    has_labels = desired["metadata"]["labels"].items() <= labels
+    if has_labels and all(own.get(each) == desired[each] for each in ("endpoints", "ports")):
         return None
     meta = {**desired["metadata"], "resourceVersion": own["metadata"]["resourceVersion"]}
     return Write("update", {**desired, "metadata": meta})
@@ -153,14 +170,15 @@ def _is_ready(obj: Object) -> bool:
 class KubeDns:
     """Keeps the objects as they should be, from `start` to `stop`."""
 
-    def __init__(self, api: Api, informers: Informers, node: str, ip: str, logger: Logger) -> None:
-        """node: of the agent; ip: of the Service, empty: any."""
+    def __init__(self, api: Api, informers: Informers, name: str, ip: str, logger: Logger) -> None:
+        """name: of the agent or its node; ip: of the Service, empty: any."""
         self._api = api
         self._informers = informers
-        self._name = f"{NAME}-{node}"
+        self._name = slice_name(name)
         self._ip = ip
         self._logger = logger
         self._endpoint: Endpoint | None = None
+        self._written: Endpoint | None = None
         self._is_due = asyncio.Event()
         self._followed: list[Informer] = []
         self._task: asyncio.Task[None] | None = None
@@ -182,6 +200,17 @@ class KubeDns:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+
+    async def withdraw(self) -> None:
+        """Stop writing, and delete the slice, so that no more queries come."""
+        await self.stop()
+        try:
+            async with asyncio.timeout(_WITHDRAW_S):
+                await self._api.delete(ENDPOINT_SLICES, NAMESPACE, self._name)
+        except (ApiError, UnreachableError, TimeoutError) as error:
+            if not (isinstance(error, ApiError) and error.is_not_found):
+                text = "failed to delete the EndpointSlice of DNS"
+                self._logger.warning(text, name=self._name, reason=str(error) or "timeout")
 
     def answers_at(self, endpoint: Endpoint) -> None:
         """Set the address that the agent answers at."""
@@ -249,11 +278,17 @@ class KubeDns:
         write = decide(self._name, owner, found, self._endpoint)
         if write is None:
             return
+        is_contested = write.verb == "update" and self._written == self._endpoint
         try:
             await self._do(write)
+            self._written = self._endpoint
         except ApiError as error:
             if not (error.is_not_found or error.is_conflict):  # the informers are behind
                 raise
+        if is_contested:
+            text = "the EndpointSlice of DNS was changed: do two servers have the same name?"
+            self._logger.warning(text, name=self._name)
+            await asyncio.sleep(CONTESTED_S)
 
     async def _do(self, write: Write) -> None:
         if write.verb == "create":

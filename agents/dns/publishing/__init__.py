@@ -1,0 +1,1 @@
+"""The Service kube-dns, and the EndpointSlices of the servers behind it."""
