@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions
+from ipaddress import ip_network
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from kvstack.agents.dns.flags import TABLE as DNS_TABLE
+from kvstack.agents.dns.publishing.kube_dns import cluster_ip
+from kvstack.agents.dns.settings import Settings as DnsSettings
+from kvstack.agents.dns.settings import read as read_dns
 from kvstack.agents.kubelet.command import split_flags
 from kvstack.agents.kubelet.hollow.flags import TABLE as HOLLOW_TABLE
 from kvstack.agents.manager.flags import TABLE as MANAGER_TABLE
@@ -34,6 +39,7 @@ from kvstack.apiserver.server.certs import certs_command
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import options_of
 from kvstack.component.certs.certificates import hosts_of
+from kvstack.component.clock import SystemClock
 from kvstack.component.flags.command_line import read_command_line as read_apiserver
 from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.process.systemd import VARIABLE, notify_ready
@@ -51,6 +57,7 @@ UNIT = ROOT / "packaging" / "kvstore.service"
 FASTEST_PYTHON = ROOT / "packaging" / "fastest-python.sh"
 MEMBERS = ("kvstore1", "kvstore2", "kvstore3")
 NODES = ("node1", "node2")
+SERVERS_OF_DNS = ("dns1", "dns2")
 
 _DEFAULT = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
@@ -202,6 +209,46 @@ def test_nodes_of_processes_have_what_they_need_and_start_only_if_requested() ->
                 if word.startswith(f"{flag}="):
                     assert word == f"{flag}={told.text(flag.removeprefix('--'))}"
     assert "--enable-bootstrap-token-auth" in services["apiserver1"]["command"]
+
+
+def _dns_settings(words: list[str]) -> DnsSettings:
+    """Return what `kvstack dns` reads, with an address for the API server that is not there."""
+    words = [each for each in words if not each.startswith("--bind-addresses=")]
+    given = read_apiserver([*words, "--bind-addresses=192.0.2.7"], "x", DNS_TABLE)
+    wrong: list[str] = []
+    settings = read_dns(FlagReader(given, wrong), SystemClock())
+    assert not wrong
+    return settings
+
+
+def test_dns_has_the_address_that_nodes_get_and_answers_nobody_else() -> None:
+    services = _compose()["services"]
+    names = set()
+    for name in SERVERS_OF_DNS:
+        server = services[name]
+        words = [*server["entrypoint"][2:], *server["command"]]
+        assert "--bind-addresses=auto" in words
+        settings = _dns_settings(words)
+        assert settings.publishing is not None
+        names.add(settings.publishing.name)
+        (services_range,) = (
+            word.partition("=")[2]
+            for word in services["apiserver1"]["command"]
+            if word.startswith("--service-cluster-ip-range=")
+        )
+        assert settings.publishing.cluster_ip == cluster_ip(ip_network(services_range))
+        nodes = f"--cluster-dns={settings.publishing.cluster_ip}"
+        assert nodes in services["joining"]["command"]
+        assert all(each.is_loopback for each in settings.dns.clients)
+        assert {each.rpartition(":")[0] for each in settings.pages.values()} == {"127.0.0.1"}
+        assert settings.pages["/ready"] in server["healthcheck"]["test"][-1]
+        compile(server["healthcheck"]["test"][-1], "healthcheck", "exec")
+        # Neither root nor a capability: the port is free for everybody in there.
+        assert server["profiles"] == ["pods"]
+        assert (server["cap_drop"], server["read_only"]) == (["ALL"], True)
+        assert not {"user", "ports", "cap_add", "privileged"} & server.keys()
+        assert server["sysctls"]["net.ipv4.ip_unprivileged_port_start"] <= settings.port
+    assert names == set(SERVERS_OF_DNS)
 
 
 def _join_words(words: list[str]) -> list[str]:
@@ -396,6 +443,7 @@ def test_agents_are_named_in_their_kubeconfigs(tmp_path: Path) -> None:
         "controller-manager": ("system:kube-controller-manager", "https://api:1"),
         "scheduler": ("system:kube-scheduler", "https://api:1"),
         "nodes": ("kvstack:hollow-nodes", "kvstack:hollow-nodes", "https://api:1"),
+        "dns": ("kvstack:dns", "https://api:1"),
     }
     server_cert = x509.load_pem_x509_certificate(
         (tmp_path / "kubernetes" / "pki" / "apiserver.crt").read_bytes()
@@ -426,6 +474,7 @@ _READERS = {
     ("kvstack", "join"): lambda words: read_arguments(_join_words(words)),
     ("kvstack", "scheduler"): lambda words: read_flags(read_apiserver(words, "x", SCHEDULER_TABLE)),
     ("kvstack", "hollow-nodes"): lambda words: read_apiserver(words, "x", HOLLOW_TABLE),
+    ("kvstack", "dns"): lambda words: _dns_settings(words),
     ("kvstore", "gateway"): lambda words: None,
 }
 

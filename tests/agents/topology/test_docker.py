@@ -20,8 +20,8 @@ from typing import Any, Final
 import pytest
 
 from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.built_in import ENDPOINT_SLICES, PODS, SECRETS, SERVICES
 from kvstack.agents.client.built_in import NODES as NODE_TYPE
-from kvstack.agents.client.built_in import PODS, SERVICES
 from kvstack.agents.client.kubeconfig import Cluster, connect, load
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.apimachinery.objects.status import ApiError
@@ -57,6 +57,15 @@ SERVES: Final = (
 ASKS: Final = (
     "import sys, urllib.request as w; print(w.urlopen(sys.argv[1], timeout=5).read().decode())"
 )
+ASKS_BY_NAME: Final = (
+    "import socket, time, urllib.request as w\n"
+    "heard = set()\n"
+    "while len(heard) < 2:\n"
+    "  try: heard.add(w.urlopen('http://served/', timeout=5).read())\n"
+    "  except OSError: time.sleep(1)\n"
+    "assert socket.gethostbyname('kubernetes.default') == '10.96.0.1'\n"
+)
+DNS: Final = ("dns1", "dns2")
 WITH_PODS: Final = (
     "docker compose --profile pods up --build --detach --wait --scale nodes1=0 --scale nodes2=0"
 )
@@ -205,10 +214,62 @@ def test_containers_whose_process_ends_are_started_again(
 def test_pods_run_in_nodes_that_are_containers(
     containers: tuple[Containers, Cluster],
 ) -> None:
-    """A Service answers on both nodes, also after a kill. Last of all, as the hollow nodes go."""
+    """A Service answers on both nodes, by its name as well, also after a kill.
+
+    Last of all, as the hollow nodes go.
+    """
     found, cluster = containers
+    started = set(found.compose("ps", "--all", "--services").split())
+    assert not started & {"joining", *NODES, *DNS}, "these are of the profile alone"
+    assert not asyncio.run(_tokens(cluster)), "nobody asked for machines that join"
     found.up_nodes()
+    assert asyncio.run(_tokens(cluster))
     asyncio.run(_serve(found, cluster))
+
+
+async def _tokens(cluster: Cluster) -> list[str]:
+    """Return the bootstrap tokens."""
+    api = Api(connect(cluster), Options(timeout_s=10.0))
+    try:
+        secrets = await api.list_all(SECRETS, "kube-system")
+    finally:
+        await api.close()
+    return [
+        each["metadata"]["name"]
+        for each in secrets
+        if each["type"] == "bootstrap.kubernetes.io/token"
+    ]
+
+
+async def _ask_by_name(found: Containers, api: Api) -> None:
+    """Ask in pods of both nodes, and with one server of DNS alone."""
+
+    async def has_ended(pod: str) -> bool:
+        status = (await api.get(PODS, "default", pod)).get("status") or {}
+        assert status.get("phase") != "Failed", status
+        return bool(status.get("phase") == "Succeeded")
+
+    async def servers() -> set[str]:
+        slices = await api.list_all(ENDPOINT_SLICES, "kube-system")
+        names = {each["metadata"]["name"].removeprefix("kube-dns-") for each in slices}
+        return names & set(DNS)
+
+    async def has_servers(names: set[str]) -> bool:
+        return await servers() == names
+
+    async def ask(when: str) -> None:
+        for node in NODES:
+            await api.create(PODS, "default", _asking_pod(node, when))
+        for node in NODES:
+            await answered(partial(has_ended, f"{when}-{node}"), within_s=2 * AGAIN_S)
+
+    await answered(partial(has_servers, set(DNS)), within_s=AGAIN_S)
+    await ask("before")
+    await asyncio.to_thread(found.kill, DNS[0])
+    await answered(partial(has_servers, {DNS[1]}), within_s=AGAIN_S)
+    await ask("after")
+    await asyncio.to_thread(found.restore)
+    await answered(partial(has_servers, set(DNS)), within_s=AGAIN_S)
 
 
 async def _serve(found: Containers, cluster: Cluster) -> None:
@@ -247,12 +308,24 @@ async def _serve(found: Containers, cluster: Cluster) -> None:
         for node in NODES:
             await answered(partial(is_ready, PODS, "default", f"on-{node}"), within_s=AGAIN_S)
         await asyncio.to_thread(wait_for, lambda: heard() == set(NODES), "both answer", AGAIN_S)
+        await _ask_by_name(found, api)
         await asyncio.to_thread(found.kill, "node1")
         await asyncio.to_thread(found.restore)
         await asyncio.to_thread(wait_for, lambda: heard() == set(NODES), "both again", 2 * AGAIN_S)
         await answered(partial(is_ready, NODE_TYPE, "", "node1"), within_s=AGAIN_S)
     finally:
         await api.close()
+
+
+def _asking_pod(node: str, when: str) -> dict[str, Any]:
+    """Return a pod of a node that ends once it has reached all pods of the Service by its name."""
+    container = {"name": "c", "image": "host:latest", "command": ["python3", "-c", ASKS_BY_NAME]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"{when}-{node}", "namespace": "default"},
+        "spec": {"nodeName": node, "restartPolicy": "Never", "containers": [container]},
+    }
 
 
 def _pod(node: str) -> dict[str, Any]:
