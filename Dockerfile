@@ -8,7 +8,8 @@
 #   docker run kvstack apiserver --help                          a command of kvstack, by its name
 #   docker run kvstack kvstore-util snapshot status FILE         kvstack, kvstore or kvstore-util
 #
-# PYTHON_IMAGE needs Python 3.11 to 3.14 with venv and pip, nothing else. BuildKit leaves out the
+# PACKAGES are installed in the image: nodes that run pods as processes need nftables, for Services, host
+# ports and NetworkPolicies. PYTHON_IMAGE needs Python 3.11 to 3.14 with venv and pip, nothing else. BuildKit leaves out the
 # stages that are not asked for; without it (DOCKER_BUILDKIT=0) all are built. The health check asks
 # the page of the command that runs at its default address; KVSTACK_HEALTH_URL names another one.
 
@@ -56,6 +57,10 @@ LABEL org.opencontainers.image.title="kvstack" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.vendor="The kvstack authors" \
       org.opencontainers.image.version="${VERSION}"
+ARG PACKAGES=
+RUN test -z "${PACKAGES}" || { apt-get update \
+    && apt-get install --yes --no-install-recommends ${PACKAGES} \
+    && rm -rf /var/lib/apt/lists/*; }
 RUN groupadd --system --gid 10001 kvstore \
     && useradd --system --uid 10001 --gid kvstore --no-create-home --home-dir /var/lib/kvstore kvstore \
     && install -d -o kvstore -g kvstore -m 0700 /var/lib/kvstore

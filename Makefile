@@ -144,8 +144,10 @@ wheels: $(VENV)/.packages  ## wheels in dist/ for WHEEL_TARGETS, and one without
 	test -x $(VENV)-wheels/bin/python || $(BIN)/python -m venv $(VENV)-wheels
 	$(VENV)-wheels/bin/pip install --quiet --disable-pip-version-check --require-hashes -r packaging/wheels.lock
 	rm -rf build dist/wheels
-	for target in $(WHEEL_TARGETS); do rm -rf build && rustup target add "$$(echo $$target | sed 's/\.[0-9.]*$$//')" && \
-	  PATH="$(abspath $(VENV))-wheels/bin:$$PATH" KVSTORE_NATIVE=1 KVSTORE_CRATE_TARGET=$$target \
+	for target in $(WHEEL_TARGETS); do rustup target add "$$(echo $$target | sed 's/\.[0-9.]*$$//')" || exit 1; done
+	@# The first builds for all of them at once, the others take what is there.
+	for target in $(WHEEL_TARGETS); do rm -rf build && \
+	  PATH="$(abspath $(VENV))-wheels/bin:$$PATH" KVSTORE_NATIVE=1 KVSTORE_CRATE_TARGET="$$target $(WHEEL_TARGETS)" \
 	  $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist/wheels/$$target . && \
 	  case $$target in \
 	  *-musl) $(VENV)-wheels/bin/python packaging/musl_wheel.py dist/wheels/$$target/*.whl dist;; \

@@ -6,6 +6,9 @@
 Exit code 0: it was built. 1: it was not, and the last line has the reason; grpcio is then used. The
 variable KVSTORE_NATIVE=0 asks for no build at all. KVSTORE_CRATE_TARGET names another system to
 build for, as cargo-zigbuild does: x86_64-unknown-linux-gnu.2.28 (with that glibc), …-linux-musl.
+Of several, with spaces between, the first is that of the file, and all are built: they share what
+runs on this machine (build scripts, macros) and keep all processors busy until the end. Name the
+same ones each time, since cargo would build much again where one is missing.
 """
 
 import os
@@ -30,22 +33,19 @@ def build(target: Path) -> str:
     cargo = shutil.which("cargo") or shutil.which("cargo", path=Path("~/.cargo/bin").expanduser())
     if cargo is None:
         return "no Rust toolchain (cargo) is installed"
-    other = os.environ.get("KVSTORE_CRATE_TARGET", "")
-    triple = other.partition(".")[0]
-    library = CRATE / "target" / triple / "release" / LIBRARY
-    if not library.exists():
+    others = os.environ.get("KVSTORE_CRATE_TARGET", "").split()
+    triples = [each.partition(".")[0] for each in others]
+    libraries = [CRATE / "target" / each / "release" / LIBRARY for each in triples or ("",)]
+    if not all(each.exists() for each in libraries):
         print(
             "kvstore: building the native transport in Rust. This is done once and takes one to "
             "five minutes, depending on the machine; NATIVE=0 does without it.",
             flush=True,
         )
-    command = [cargo, "zigbuild", "--target", other] if other else [cargo, "build"]
+    command = [cargo, "zigbuild" if others else "build"]
+    command += [f"--target={each}" for each in sorted(set(others))]
     command += ["--release", "--locked", "--manifest-path", f"{CRATE}/Cargo.toml"]
-    environment = {"PYO3_PYTHON": sys.executable, **os.environ}
-    if triple.endswith("-musl"):  # musl's targets are linked statically, which a module cannot be
-        flags = environment.get("RUSTFLAGS", "")
-        environment["RUSTFLAGS"] = f"{flags} -C target-feature=-crt-static".strip()
-    environment["CARGO_TARGET_DIR"] = str(CRATE / "target")
+    environment = _environment(sorted(set(triples)))
     try:
         subprocess.run(command, check=True, env=environment)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -53,8 +53,26 @@ def build(target: Path) -> str:
     target.parent.mkdir(parents=True, exist_ok=True)
     problem = _write_licenses(target.with_name(LICENSES), {**environment, "CARGO": cargo})
     if not problem:
-        shutil.copyfile(library, target)
+        shutil.copyfile(libraries[0], target)
     return problem
+
+
+def _environment(triples: list[str]) -> dict[str, str]:
+    """Return cargo's variables; triples: the other systems that it builds for."""
+    environment = {**os.environ, "CARGO_TARGET_DIR": str(CRATE / "target")}
+    if not triples:
+        return {"PYO3_PYTHON": sys.executable, **environment}
+    environment["PYO3_NO_PYTHON"] = "1"  # the stable ABI needs none, least of all this system's
+    for triple in triples:
+        # musl's targets are linked statically, which a module cannot be. RUSTFLAGS itself would
+        # have all that runs on this machine built again, too.
+        if triple.endswith("-musl"):
+            name = f"CARGO_TARGET_{triple.upper().replace('-', '_')}_RUSTFLAGS"
+            flags = f"{environment.get(name, '')} -C target-feature=-crt-static".strip()
+            environment[name] = flags
+            if "RUSTFLAGS" in environment:  # would be read instead
+                environment["RUSTFLAGS"] += " -C target-feature=-crt-static"
+    return environment
 
 
 def _write_licenses(file: Path, environment: dict[str, str]) -> str:

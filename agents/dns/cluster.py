@@ -178,6 +178,11 @@ class Cluster:
         """Whether a Service exists."""
         return key in self._services
 
+    def is_headless(self, key: Key) -> bool | None:
+        """Whether a Service is headless; None: there is none, or it leads elsewhere."""
+        service = self._services.get(key)
+        return None if service is None or service.is_alias else not service.ips
+
     # What names stand for.
 
     def find(self, labels: Sequence[str], kind: int) -> Resolution:

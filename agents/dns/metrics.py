@@ -58,7 +58,37 @@ def dns_metrics(server: DnsServer, server_label: str) -> list[FamilySamples]:
     ):
         found = {labels(proto=each, **of_server): size.copy() for each, size in sizes.items()}
         families.append((f"coredns_dns_{name}_size_bytes", histogram, text, found))
-    return [*families, *_forwarding(server, server_label)]
+    return [*families, *_own_work(server, server_label), *_forwarding(server, server_label)]
+
+
+def _own_work(server: DnsServer, server_label: str) -> list[FamilySamples]:
+    families: list[FamilySamples] = [
+        (
+            "coredns_panics_total",
+            FamilyKind.COUNTER,
+            "Queries at which this program failed.",
+            server.faults.count,
+        ),
+        (
+            "coredns_kubernetes_dns_programming_duration_seconds",
+            FamilyKind.HISTOGRAM,
+            "Time from a change of a Service's endpoints until its name has them.",
+            {
+                labels(service_kind=kind): seconds.copy()
+                for kind, seconds in server.programming.seconds.items()
+            },
+        ),
+    ]
+    if server.responder.follows_paths:
+        families.append(
+            (
+                "coredns_autopath_success_total",
+                FamilyKind.COUNTER,
+                "Queries whose search path was followed here.",
+                {labels(server=server_label): server.responder.followed},
+            )
+        )
+    return families
 
 
 def _forwarding(server: DnsServer, server_label: str) -> list[FamilySamples]:
@@ -84,12 +114,16 @@ def _forwarding(server: DnsServer, server_label: str) -> list[FamilySamples]:
             by_kind(cache.sizes),
         ),
         ("coredns_cache_hits_total", counter, "Queries that they answered.", by_kind(cache.hits)),
+        ("coredns_cache_evictions_total", counter, "Answers that made room for others.",
+         by_kind(cache.evictions)),
         ("coredns_cache_misses_total", counter, "Queries that they did not.",
          {whole: cache.misses}),
         ("coredns_cache_requests_total", counter, "Queries that looked there.",
          {whole: cache.misses + sum(cache.hits.values())}),
         ("coredns_forward_max_concurrent_rejects_total", counter,
          "Queries that were refused because too many waited.", forwarder.refused),
+        ("coredns_forward_healthcheck_broken_total", counter,
+         "Queries for which all resolvers had failed shortly before.", forwarder.without_health),
         ("coredns_proxy_request_duration_seconds", FamilyKind.HISTOGRAM,
          "Time that resolvers took for their answers.",
          {

@@ -72,6 +72,8 @@ class Responder:
         self._known = KnownAnswers(is_recursing=forwarder is not None)
         self._composed: dict[tuple[bytes, int, str], tuple[AgedAnswer | None, PreparedAnswer]] = {}
         self._turn = 0
+        self.followed = 0
+        """Queries whose client's search path was followed here, to a name that exists."""
         self.is_synced = False
         """Whether the cluster is synced; before, an unknown name may exist."""
 
@@ -84,6 +86,11 @@ class Responder:
         """Forget answers that a change of a Service, or (None) of anything else, makes wrong."""
         self._known.forget(service)
         self._composed.clear()
+
+    @property
+    def follows_paths(self) -> bool:
+        """Whether search paths of clients are followed here."""
+        return self._paths is not None
 
     def at_once(
         self, data: bytes, client: str = "", *, is_tcp: bool = False
@@ -260,6 +267,8 @@ class Responder:
         self, query: Query, led: _AliasedResolution, others: AgedAnswer | None = None
     ) -> PreparedAnswer:
         """Return the answer of several names; others: what is said of the one outside."""
+        if led.found.target and not led.is_for_all:
+            self.followed += 1
         key = (query.name, query.kind, led.found.target)
         kept = self._composed.get(key)
         if kept is not None and kept[0] == others:

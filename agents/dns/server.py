@@ -19,7 +19,9 @@ from kvstack.agents.client.informers import Informers
 from kvstack.agents.dns import cluster as clusters
 from kvstack.agents.dns.clients import PER_SECOND, Clients, Network
 from kvstack.agents.dns.cluster import VERIFIED, Cluster
+from kvstack.agents.dns.faults import Faults
 from kvstack.agents.dns.forwarding.forwarder import Forwarder, Forwarding
+from kvstack.agents.dns.programming import Programming
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.search_paths import WITHOUT_ADDRESS, SearchPaths
 from kvstack.agents.dns.services import service_key
@@ -77,6 +79,8 @@ class DnsServer:
             settings.clients, settings.per_second, is_own if settings.machine_may_ask else None
         )
         self.traffic: Final = Traffic()
+        self.faults: Final = Faults(clock, logger)
+        self.programming: Final = Programming()
         self._handlers: list[tuple[Informer, Handler]] = []
         self._ports: list[UdpPort | TcpPort] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,7 +110,7 @@ class DnsServer:
         check_host(host)
         datagrams, streams = open_pair(host, port)
         bound: int = datagrams.getsockname()[1]
-        shared = (self.responder, self.clients, self.traffic, self._clock)
+        shared = (self.responder, self.clients, self.traffic, self.faults, self._clock)
         ports = UdpPort(datagrams, *shared), TcpPort(streams, *shared, self._logger)
         for each in ports:
             each.start()
@@ -158,7 +162,11 @@ class DnsServer:
         if old is not None and (new is None or service_key(old) != service_key(new)):
             self.responder.changed(self.cluster.drop_slice(old, now_s))
         if new is not None:
-            self.responder.changed(self.cluster.put_slice(new, now_s))
+            key = self.cluster.put_slice(new, now_s)
+            self.responder.changed(key)
+            is_headless = self.cluster.is_headless(key) if key is not None else None
+            if self.is_synced and is_headless is not None:  # before, slices are old
+                self.programming.count(old, new, now_s, is_headless=is_headless)
 
     def _on_namespace(self, old: Object | None, new: Object | None) -> None:
         if new is None and old is not None:

@@ -10,6 +10,7 @@ from collections import Counter
 from typing import Final
 
 from kvstack.agents.dns.clients import Clients
+from kvstack.agents.dns.faults import Faults
 from kvstack.agents.dns.query import HEADER_BYTES, Query
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.traffic import TCP, Traffic
@@ -37,6 +38,7 @@ class TcpPort:
         responder: Responder,
         clients: Clients,
         traffic: Traffic,
+        faults: Faults,
         clock: Clock,
         logger: Logger,
         *,
@@ -47,6 +49,7 @@ class TcpPort:
         self._responder = responder
         self._clients = clients
         self._traffic = traffic
+        self._faults = faults
         self._clock = clock
         self._logger = logger
         self._idle_s, self._read_s = idle_s, read_s
@@ -118,9 +121,7 @@ class TcpPort:
         self._clients.begin(began_s)
         if not self._clients.admits(host):
             return False
-        answer = self._responder.at_once(data, host, is_tcp=True)
-        if isinstance(answer, Query):
-            answer = await self._responder.later(answer, host, is_tcp=True)
+        answer = await self._answer(data, host)
         if answer is None:
             return False
         writer.write(len(answer).to_bytes(_LENGTH_BYTES, "big") + answer)
@@ -130,3 +131,13 @@ class TcpPort:
             await writer.drain()
         await asyncio.sleep(0)  # one that sends without end lets others have their turn
         return True
+
+    async def _answer(self, data: bytes, host: str) -> bytes | None:
+        responder = self._responder
+        try:
+            answer = responder.at_once(data, host, is_tcp=True)
+            if isinstance(answer, Query):
+                answer = await responder.later(answer, host, is_tcp=True)
+        except Exception as error:  # noqa: BLE001 - it is counted, and its client answered
+            return self._faults.answer(data, error, is_recursing=responder.is_recursing)
+        return answer

@@ -6,6 +6,7 @@ import socket
 from typing import Final
 
 from kvstack.agents.dns.clients import Clients
+from kvstack.agents.dns.faults import Faults
 from kvstack.agents.dns.query import Query
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.traffic import UDP, Traffic
@@ -27,6 +28,7 @@ class UdpPort:
         responder: Responder,
         clients: Clients,
         traffic: Traffic,
+        faults: Faults,
         clock: Clock,
     ) -> None:
         """The socket must be bound and non-blocking."""
@@ -34,6 +36,7 @@ class UdpPort:
         self._responder = responder
         self._clients = clients
         self._traffic = traffic
+        self._faults = faults
         self._clock = clock
         self._family = "2" if bound.family == socket.AF_INET6 else "1"
         self._tasks: set[asyncio.Task[None]] = set()
@@ -64,7 +67,10 @@ class UdpPort:
                 break
             if not admits(sender[0]):
                 continue
-            found = answer_of(data, sender[0])
+            try:
+                found = answer_of(data, sender[0])
+            except Exception as error:  # noqa: BLE001 - the queries behind it are to be answered
+                found = self._fault(data, error)
             if isinstance(found, bytes):
                 self._send(data, found, sender)
                 count += 1
@@ -90,6 +96,15 @@ class UdpPort:
 
     async def _answer_later(self, data: bytes, query: Query, sender: tuple[str, int]) -> None:
         began_s = self._clock.monotonic_s()
-        answer = await self._responder.later(query, sender[0])
+        try:
+            answer = await self._responder.later(query, sender[0])
+        except Exception as error:  # noqa: BLE001 - it is counted, and its client answered
+            failure = self._fault(data, error)
+            if failure is None:
+                return
+            answer = failure
         self._send(data, answer, sender)
         self._traffic.seconds.add(self._clock.monotonic_s() - began_s)
+
+    def _fault(self, data: bytes, error: Exception) -> bytes | None:
+        return self._faults.answer(data, error, is_recursing=self._responder.is_recursing)

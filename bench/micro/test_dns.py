@@ -15,11 +15,13 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from kvstack.agents.dns.clients import Clients
 from kvstack.agents.dns.cluster import Cluster
+from kvstack.agents.dns.faults import Faults
 from kvstack.agents.dns.responder import Responder
 from kvstack.agents.dns.sockets import open_pair
 from kvstack.agents.dns.traffic import Traffic
 from kvstack.agents.dns.udp_port import UdpPort
 from kvstack.component.clock import SystemClock
+from tests.support.list_log import ListLog
 
 SERVICES, QUERIES, AHEAD = 10_000, 2000, 32
 
@@ -72,7 +74,9 @@ def port() -> Iterator[int]:
     streams.close()
     number = datagrams.getsockname()[1]
     clients = Clients([ip_network("127.0.0.0/8")], per_second=10_000_000)
-    own = UdpPort(datagrams, responder(), clients, Traffic(), SystemClock())
+    clock = SystemClock()
+    faults = Faults(clock, ListLog())
+    own = UdpPort(datagrams, responder(), clients, Traffic(), faults, clock)
 
     def run() -> None:
         asyncio.set_event_loop(loop)

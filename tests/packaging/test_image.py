@@ -189,53 +189,76 @@ def test_licences_of_crates_are_collected_from_their_sources(tmp_path: Path) -> 
     assert "a long text" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("target", "command", "folder", "flags"),
-    [
-        ("", "build", "release", ""),
-        (
-            "x86_64-unknown-linux-gnu.2.28",
-            "zigbuild --target x86_64-unknown-linux-gnu.2.28",
-            "x86_64-unknown-linux-gnu/release",
-            "",
-        ),
-        (
-            "x86_64-unknown-linux-musl",
-            "zigbuild --target x86_64-unknown-linux-musl",
-            "x86_64-unknown-linux-musl/release",
-            "-C target-feature=-crt-static",
-        ),
-    ],
-)
-def test_the_crate_is_built_for_the_system_that_is_named(
-    target: str, command: str, folder: str, flags: str, tmp_path: Path
-) -> None:
+GNU, MUSL = "x86_64-unknown-linux-gnu", "x86_64-unknown-linux-musl"
+DYNAMIC = "-C target-feature=-crt-static"
+NOTED = "$@ / $RUSTFLAGS / $CARGO_TARGET_X86_64_UNKNOWN_LINUX_MUSL_RUSTFLAGS / $PYO3_NO_PYTHON"
+
+
+def build_crate(
+    tmp_path: Path, targets: str, *words: str, **more: str
+) -> tuple[subprocess.CompletedProcess[str], list[str]]:
+    """Run crate.py with a cargo that notes how it is called; return that, too."""
     (tmp_path / "packaging").mkdir()
     for name in ("crate.py", "crate-licenses.sh"):
         (tmp_path / "packaging" / name).write_bytes((ROOT / "packaging" / name).read_bytes())
-    crate = tmp_path / "kvstore" / "native"
-    library = crate / "target" / folder / "libkvstore_native.so"
-    library.parent.mkdir(parents=True)
-    library.write_text("the library")
     cargo = tmp_path / "bin" / "cargo"
     cargo.parent.mkdir()
-    cargo.write_text(f'#!/bin/sh\necho "$@ / $RUSTFLAGS" >> {tmp_path}/called\n')
+    cargo.write_text(f'#!/bin/sh\necho "{NOTED}" >> {tmp_path}/called\n')
     cargo.chmod(0o755)
+    for folder in ("release", f"{GNU}/release", f"{MUSL}/release"):
+        library = tmp_path / "kvstore" / "native" / "target" / folder / "libkvstore_native.so"
+        library.parent.mkdir(parents=True)
+        library.write_text(folder)
     done = subprocess.run(
-        [sys.executable, str(tmp_path / "packaging" / "crate.py"), str(tmp_path / "out.so")],
+        [sys.executable, str(tmp_path / "packaging" / "crate.py"), *words],
         capture_output=True,
         text=True,
         check=False,
         env={
             "PATH": f"{cargo.parent}:{os.environ['PATH']}",
             "HOME": str(tmp_path),
-            "KVSTORE_CRATE_TARGET": target,
+            "KVSTORE_CRATE_TARGET": targets,
+            **more,
         },
     )
+    called = tmp_path / "called"
+    return done, called.read_text().splitlines() if called.exists() else []
+
+
+@pytest.mark.parametrize(
+    ("target", "command", "folder", "flags"),
+    [
+        ("", "build", "release", " /  / "),
+        (f"{GNU}.2.28", f"zigbuild --target={GNU}.2.28", f"{GNU}/release", " /  / 1"),
+        (MUSL, f"zigbuild --target={MUSL}", f"{MUSL}/release", f" / {DYNAMIC} / 1"),
+    ],
+)
+def test_the_crate_is_built_for_the_system_that_is_named(
+    target: str, command: str, folder: str, flags: str, tmp_path: Path
+) -> None:
+    done, called = build_crate(tmp_path, target, str(tmp_path / "out.so"))
     assert done.returncode == 0, done.stdout + done.stderr
-    built, listed = (tmp_path / "called").read_text().splitlines()
-    rest = f"--release --locked --manifest-path {crate}/Cargo.toml"
+    built, listed = called
+    rest = f"--release --locked --manifest-path {tmp_path}/kvstore/native/Cargo.toml"
     assert built == f"{command} {rest} / {flags}"
     assert listed.startswith("tree --locked")
-    assert (tmp_path / "out.so").read_text() == "the library"
+    assert (tmp_path / "out.so").read_text() == folder
     assert (tmp_path / "THIRD-PARTY-LICENSES.txt").exists()
+
+
+@pytest.mark.parametrize(("first", "folder"), [(f"{GNU}.2.28", GNU), (MUSL, MUSL)])
+def test_the_crate_is_built_for_several_systems_at_once(
+    first: str, folder: str, tmp_path: Path
+) -> None:
+    """By the same command whichever the file is for, or cargo would build much of it again."""
+    out = tmp_path / "out.so"
+    done, called = build_crate(tmp_path, f"{first} {GNU}.2.28 {MUSL}", str(out))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert called[0].startswith(f"zigbuild --target={GNU}.2.28 --target={MUSL} --release ")
+    assert called[0].endswith(f" /  / {DYNAMIC} / 1")
+    assert out.read_text() == f"{folder}/release"
+
+
+def test_flags_of_the_user_are_kept_for_musl(tmp_path: Path) -> None:
+    _, called = build_crate(tmp_path, MUSL, str(tmp_path / "out.so"), RUSTFLAGS="-C opt-level=1")
+    assert f" / -C opt-level=1 {DYNAMIC} / " in called[0]

@@ -23,16 +23,19 @@ import yaml
 from cryptography import x509
 from cryptography.x509.oid import NameOID
 
+from kvstack.agents.kubelet.command import split_flags
 from kvstack.agents.kubelet.hollow.flags import TABLE as HOLLOW_TABLE
 from kvstack.agents.manager.flags import TABLE as MANAGER_TABLE
 from kvstack.agents.scheduler.live.command_line import read_flags
 from kvstack.agents.scheduler.live.flags import TABLE as SCHEDULER_TABLE
 from kvstack.agents.standalone import bindings_command
+from kvstack.agents.standalone.joining.join_command import read_arguments
 from kvstack.apiserver.server.certs import certs_command
 from kvstack.apiserver.server.settings.flags import TABLE
 from kvstack.apiserver.server.settings.options import options_of
 from kvstack.component.certs.certificates import hosts_of
 from kvstack.component.flags.command_line import read_command_line as read_apiserver
+from kvstack.component.flags.flag_reader import FlagReader
 from kvstack.component.process.systemd import VARIABLE, notify_ready
 from kvstore.config.flags import BY_NAME, FLAGS
 from kvstore.config.initial_cluster import initial_members
@@ -47,6 +50,7 @@ DOCKERFILE = ROOT / "Dockerfile"
 UNIT = ROOT / "packaging" / "kvstore.service"
 FASTEST_PYTHON = ROOT / "packaging" / "fastest-python.sh"
 MEMBERS = ("kvstore1", "kvstore2", "kvstore3")
+NODES = ("node1", "node2")
 
 _DEFAULT = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
@@ -113,6 +117,19 @@ def _mounts(service: dict[str, Any]) -> list[tuple[str, str, str]]:
     return [(each[0], each[1], "".join(each[2:])) for each in parts]
 
 
+def _is_of_nodes(name: str, source: str, target: str, mode: str) -> bool:
+    """Tell whether a mount is the token of nodes, written by one container, or a node's own."""
+    if source == "join":
+        return (name, target, mode) == ("joining", "/join", "") or (
+            name in NODES and (target, mode) == ("/join", "ro")
+        )
+    return name in NODES and (source, target, mode) in {
+        (name, "/var/lib/kubelet", ""),
+        ("./images", "/images", "ro"),
+        ("/sys/fs/cgroup", "/sys/fs/cgroup", "rw"),
+    }
+
+
 @pytest.mark.parametrize("name", sorted(_compose()["services"].keys() - {"certs"}))
 def test_a_container_sees_the_files_that_it_uses_and_no_others(name: str, tmp_path: Path) -> None:
     services = _compose()["services"]
@@ -122,7 +139,7 @@ def test_a_container_sees_the_files_that_it_uses_and_no_others(name: str, tmp_pa
     seen: set[str] = set()
     for source, target, mode in _mounts(services[name]):
         if source not in machines:
-            assert source.startswith("data"), source
+            assert source.startswith("data") or _is_of_nodes(name, source, target, mode), source
             continue
         assert (target, mode) == ("/certs", "ro")
         assert machines[source] != "/certs", f"{name} sees the keys of all"
@@ -141,7 +158,9 @@ def test_a_container_sees_the_files_that_it_uses_and_no_others(name: str, tmp_pa
         {"/certs/kubernetes/pki/ca.key"} if name.startswith("controller-manager") else set()
     )
     assert not {each for each in seen if each.endswith("/admin.conf")}
-    assert name == "authorization" or not {each for each in seen if "super-admin" in each}
+    assert name in ("authorization", "joining") or not {
+        each for each in seen if "super-admin" in each
+    }
 
 
 def test_members_share_nothing_they_should_not() -> None:
@@ -150,6 +169,52 @@ def test_members_share_nothing_they_should_not() -> None:
         assert len({str(each[what]) for each in services}) == 3
     assert len({each["volumes"][1] for each in services}) == 3
     assert all(each["ports"][0].startswith("127.0.0.1:") for each in services)
+
+
+def test_nodes_of_processes_have_what_they_need_and_start_only_if_requested() -> None:
+    services = _compose()["services"]
+    strong = {name for name, each in services.items() if "cap_add" in each or "privileged" in each}
+    assert strong == set(NODES)
+    assert not any("privileged" in each for each in services.values())
+    arguments = {}
+    for name in NODES:
+        node = services[name]
+        assert node["profiles"] == ["pods"]
+        assert (node["user"], node["cgroup"]) == ("0:0", "host")
+        assert {"SYS_ADMIN", "NET_ADMIN", "SYS_PTRACE"} <= set(node["cap_add"])
+        assert not {"SYS_MODULE", "SYS_BOOT", "SYS_RAWIO", "ALL"} & set(node["cap_add"])
+        needs = node["depends_on"]
+        assert needs["joining"]["condition"] == "service_completed_successfully"
+        arguments[name] = read_arguments(_join_words([*node["entrypoint"][2:], *node["command"]]))
+    # Two nodes of one machine share none of its control groups.
+    groups = [each.rpartition("=")[2] for node in NODES for each in services[node]["command"]]
+    assert len(set(groups)) == len(groups)
+    assert {each.node for each in arguments.values()} == set(NODES)
+    # Without them nobody gets a token.
+    assert services["joining"]["profiles"] == ["pods"]
+    assert not any("join" in word for word in services["authorization"]["command"])
+    binding = read_apiserver(services["joining"]["command"], "x", bindings_command.TABLE)
+    told = FlagReader(binding, [])
+    for agent in ("apiserver1", "controller-manager1"):
+        words = services[agent]["entrypoint"] + services[agent]["command"]
+        for flag in ("--cluster-cidr", "--service-cluster-ip-range"):
+            for word in words:
+                if word.startswith(f"{flag}="):
+                    assert word == f"{flag}={told.text(flag.removeprefix('--'))}"
+    assert "--enable-bootstrap-token-auth" in services["apiserver1"]["command"]
+
+
+def _join_words(words: list[str]) -> list[str]:
+    """Return arguments of `kvstack join`, with an address for the file that is not there."""
+    file = "--discovery-file=/join/join.conf"
+    assert file in words
+    own = [each for each in words if each != file]
+    split_flags([*(each for each in own if not each.startswith("--node-name")), "--kubeconfig=x"])
+    return ["api:6443", *own]
+
+
+def test_the_image_of_nodes_has_nft() -> None:
+    assert _compose()["services"]["node1"]["build"]["args"]["PACKAGES"] == "nftables"
 
 
 def test_arguments_of_the_build_are_declared() -> None:
@@ -358,6 +423,7 @@ _READERS = {
     ("kvstack", "certs"): lambda words: read_apiserver(words, "x", certs_command.TABLE),
     ("kvstack", "bindings"): lambda words: read_apiserver(words, "x", bindings_command.TABLE),
     ("kvstack", "controller-manager"): lambda words: read_apiserver(words, "x", MANAGER_TABLE),
+    ("kvstack", "join"): lambda words: read_arguments(_join_words(words)),
     ("kvstack", "scheduler"): lambda words: read_flags(read_apiserver(words, "x", SCHEDULER_TABLE)),
     ("kvstack", "hollow-nodes"): lambda words: read_apiserver(words, "x", HOLLOW_TABLE),
     ("kvstore", "gateway"): lambda words: None,

@@ -41,6 +41,12 @@ def read_compose(path: Path = COMPOSE) -> dict[str, Any]:
     return found
 
 
+def services_of(path: Path = COMPOSE) -> dict[str, Service]:
+    """Return the services that start without a profile."""
+    services: dict[str, Service] = read_compose(path)["services"]
+    return {name: each for name, each in services.items() if not each.get("profiles")}
+
+
 class Topology:
     """The services of a compose file."""
 
@@ -62,7 +68,7 @@ class Topology:
         self._extra = extra or {}
         self.directory = directory
         self.services: dict[str, Service] = {
-            **read_compose(path)["services"],
+            **services_of(path),
             **(replaced or {}),
         }
         self.addresses = {

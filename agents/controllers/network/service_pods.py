@@ -13,8 +13,8 @@ from kvstack.agents.reconcile.plan import View
 from kvstack.apimachinery.objects.core.pod_resources import is_sidecar
 from kvstack.apimachinery.objects.core.pod_status import is_ended, is_ready
 from kvstack.apimachinery.objects.json_object import Object
+from kvstack.apimachinery.well_known import ENDPOINTS_TRIGGER_TIME_ANNOTATION
 
-TRIGGER_TIME: Final = "endpoints.kubernetes.io/last-change-trigger-time"
 NO_ADDRESS: Final = "None"
 
 
@@ -161,5 +161,9 @@ class TriggerTimes:
 
 def with_trigger_time(annotations: Mapping[str, str] | None, time: str) -> dict[str, str]:
     """Return annotations with the time of the change, or without one."""
-    kept = {name: value for name, value in (annotations or {}).items() if name != TRIGGER_TIME}
-    return {**kept, TRIGGER_TIME: time} if time else kept
+    kept = {
+        name: value
+        for name, value in (annotations or {}).items()
+        if name != ENDPOINTS_TRIGGER_TIME_ANNOTATION
+    }
+    return {**kept, ENDPOINTS_TRIGGER_TIME_ANNOTATION: time} if time else kept

@@ -52,6 +52,8 @@ class _Shelf(Generic[K]):
         self._entries_max, self._bytes_max = entries_max, bytes_max
         self.entries: dict[K, CachedAnswer] = {}
         self._bytes = 0
+        self.evictions = 0
+        """Entries that made room for others."""
 
     def put(self, key: K, kept: CachedAnswer) -> None:
         self.drop(key)
@@ -59,6 +61,7 @@ class _Shelf(Generic[K]):
         self._bytes += len(kept.prepared.body)
         while len(self.entries) > self._entries_max or self._bytes > self._bytes_max:
             self.drop(next(iter(self.entries)))
+            self.evictions += 1
 
     def drop(self, key: K) -> None:
         old = self.entries.pop(key, None)
@@ -80,6 +83,11 @@ class AnswerCache(Generic[K]):
     def sizes(self) -> dict[str, int]:
         """Return how many are kept of each kind."""
         return {"success": len(self._found.entries), "denial": len(self._missing.entries)}
+
+    @property
+    def evictions(self) -> dict[str, int]:
+        """Return how many of each kind made room for others."""
+        return {"success": self._found.evictions, "denial": self._missing.evictions}
 
     def get(self, key: K, now_s: float) -> CachedAnswer | None:
         """Return an answer that still holds."""

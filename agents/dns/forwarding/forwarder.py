@@ -86,6 +86,8 @@ class Forwarder:
         self.refused = 0
         """Questions that were too many."""
         self.failed = 0
+        self.without_health = 0
+        """Questions for which all resolvers had failed shortly before."""
         self.seconds: Final[dict[tuple[Resolver, int], Histogram]] = {}
         """How long resolvers took for their answers, by code."""
 
@@ -175,8 +177,13 @@ class Forwarder:
             for each in self._responsible(labels_of(question.name))
             if each not in self._settings.own and each not in self._looping
         ]
+        resting = {
+            each for each in resolvers if now_s - self._failed_s.get(each, -RESTS_S) < RESTS_S
+        }
+        if resolvers and len(resting) == len(resolvers):
+            self.without_health += 1
         self._rng.shuffle(resolvers)
-        resolvers.sort(key=lambda each: now_s - self._failed_s.get(each, -RESTS_S) < RESTS_S)
+        resolvers.sort(key=resting.__contains__)
         return resolvers * 2
 
     def _responsible(self, labels: tuple[bytes, ...]) -> Sequence[Resolver]:

@@ -13,8 +13,8 @@ ABSENT: Final = (
         "`join` ends once a kubelet runs", "it keeps running as the node; an init system starts it"
     ),
     Absent(
-        "`join --config`, `--discovery-file`, `--discovery-token`, `--tls-bootstrap-token`",
-        "`--token` is used for both",
+        "`join --config`, `--discovery-token`, `--tls-bootstrap-token`",
+        "`--token` is used for both; a `--discovery-file` may have it",
     ),
     Absent(
         "of several CAs in cluster-info, one must match the hash",

@@ -119,7 +119,7 @@ class FactsKeeper:
         while waiting:
             try:
                 for (namespace, name), data in list(waiting.items()):
-                    await self._keep(namespace, name, data)
+                    await keep_map(self._api, namespace, name, data)
                     del waiting[namespace, name]
             except (ApiError, UnreachableError) as error:
                 self._logger.warning(
@@ -128,21 +128,22 @@ class FactsKeeper:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, _RETRY_S_MAX)
 
-    async def _keep(self, namespace: str, name: str, data: Mapping[str, str]) -> None:
-        """Create a ConfigMap, or change what differs; ApiError, UnreachableError."""
-        try:
-            config_map = await self._api.get(CONFIG_MAPS, namespace, name)
-        except ApiError as error:
-            if not error.is_not_found:
-                raise
-            meta = {"name": name, "namespace": namespace}
-            fresh = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
-            await self._api.create(CONFIG_MAPS, namespace, fresh)
-            return
-        known = config_map.get("data") or {}
-        if any(known.get(key) != text for key, text in data.items()):
-            kept = {key: text for key, text in known.items() if not key.startswith("jws-")}
-            await self._api.update(CONFIG_MAPS, {**config_map, "data": {**kept, **data}})
+
+async def keep_map(api: Api, namespace: str, name: str, data: Mapping[str, str]) -> None:
+    """Create a ConfigMap, or change what differs; ApiError, UnreachableError."""
+    try:
+        config_map = await api.get(CONFIG_MAPS, namespace, name)
+    except ApiError as error:
+        if not error.is_not_found:
+            raise
+        meta = {"name": name, "namespace": namespace}
+        fresh = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": dict(data)}
+        await api.create(CONFIG_MAPS, namespace, fresh)
+        return
+    known = config_map.get("data") or {}
+    if any(known.get(key) != text for key, text in data.items()):
+        kept = {key: text for key, text in known.items() if not key.startswith("jws-")}
+        await api.update(CONFIG_MAPS, {**config_map, "data": {**kept, **data}})
 
 
 def _text(obj: Object) -> str:

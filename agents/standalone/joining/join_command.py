@@ -34,7 +34,16 @@ from kvstack.agents.kubelet.configuration import ConfigurationFileError
 from kvstack.agents.kubelet.identity import bootstrap
 from kvstack.agents.standalone.joining import tokens
 from kvstack.agents.standalone.joining.access import CLUSTER_CONFIG, KUBELET_CONFIG, SYSTEM
-from kvstack.agents.standalone.joining.discovery import discover, key_hash, parse_hash
+from kvstack.agents.standalone.joining.discovery import (
+    DiscoveredCluster,
+    discover,
+    key_hash,
+    parse_hash,
+)
+from kvstack.agents.standalone.joining.discovery_file import (
+    bootstrap_kubeconfig,
+    read_discovery_file,
+)
 from kvstack.agents.standalone.local_proxy import LocalProxy, LocalProxyOptions
 from kvstack.agents.standalone.page_addresses import (
     HEALTHZ_ADDRESS,
@@ -43,7 +52,6 @@ from kvstack.agents.standalone.page_addresses import (
 )
 from kvstack.apimachinery.objects import durations
 from kvstack.apimachinery.objects.core.node_status import is_ready
-from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.component.certs.cert_files import write_file
 from kvstack.component.clock import SystemClock
@@ -64,6 +72,10 @@ _OWN: Final = {
     "discovery-token-unsafe-skip-ca-verification": (
         "false",
         "trust any server that knows the token; no hash is verified",
+    ),
+    "discovery-file": (
+        "",
+        "kubeconfig with the server, its CA and a token, instead of HOST:PORT and a hash",
     ),
     "discovery-timeout": ("1m0s", "timeout for a server that is not reachable or not ready"),
     "node-name": ("", "name of the node (default: host name)"),
@@ -102,6 +114,8 @@ class JoinArguments:
     root: Path
     kubelet: tuple[str, ...]
     """Arguments for the kubelet."""
+    authority: bytes = b""
+    """The cluster's, if a file has told it; PEM."""
     proxy_metrics_address: str = METRICS_ADDRESS
     proxy_healthz_address: str = HEALTHZ_ADDRESS
     """Empty: the pages are not served."""
@@ -128,7 +142,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         command = read_arguments(arguments)
         kubelet.split_flags(_kubelet_flags(command, ""))  # invalid flags fail before anything else
-    except (JoinError, kubelet.FlagError) as error:
+    except (ConfigError, kubelet.FlagError) as error:
         sys.stderr.write(f"Error: {error}\n")
         return FAILED
     if os.geteuid() != 0:
@@ -227,19 +241,24 @@ def read_arguments(arguments: Sequence[str]) -> JoinArguments:
         if name == "discovery-token-ca-cert-hash":
             hashes += filter(None, text.split(","))
         own[name] = text
-    if len(addresses) != 1:
+    file = read_discovery_file(Path(own["discovery-file"])) if own["discovery-file"] else None
+    if file is not None and (addresses or hashes):
+        raise JoinError("--discovery-file says which server is asked and what its CA is")
+    if file is None and len(addresses) != 1:
         raise JoinError(f"{COMMAND} HOST:PORT: one API server is asked, not {len(addresses)}")
     try:
+        token = tokens.parse(own["token"]) if own["token"] else None
         return JoinArguments(
-            server_of(addresses[0]),
-            tokens.parse(own["token"]) if own["token"] else None,
-            tuple(map(parse_hash, hashes)),
+            server_of(file.server if file is not None else addresses[0]),
+            token or (file.token if file is not None else None),
+            file.hashes if file is not None else tuple(map(parse_hash, hashes)),
             own["discovery-token-unsafe-skip-ca-verification"] == "true",
             durations.parse(own["discovery-timeout"]) / SECOND_NS,
             (own["node-name"] or socket.gethostname()).strip().lower(),
             own["without-proxy"] != "true",
             _root_of(rest),
             tuple(rest),
+            file.authority if file is not None else b"",
             page_address(own["proxy-metrics-address"]),
             page_address(own["proxy-healthz-address"]),
         )
@@ -299,11 +318,15 @@ async def _join(command: JoinArguments) -> None:
             "--discovery-token-ca-cert-hash is required, or, to trust anybody who knows the token, "
             "--discovery-token-unsafe-skip-ca-verification"
         )
-    found = await discover(command.server, command.token, command.hashes, command.within_s)
+    if command.authority:
+        found = DiscoveredCluster(command.server, command.authority)
+    else:
+        found = await discover(command.server, command.token, command.hashes, command.within_s)
     authority, first = command.file("ca.crt"), command.file("bootstrap.conf")
     command.root.mkdir(mode=0o750, parents=True, exist_ok=True)
     write_file(authority, found.authority)
-    content = _bootstrap_kubeconfig(found.server, authority, command.token)
+    cluster = {"server": found.server, "certificate-authority": str(authority.absolute())}
+    content = bootstrap_kubeconfig(cluster, command.token)
     write_file(first, yaml.safe_dump(content, sort_keys=False).encode())
     try:
         await _check_name(command, first)
@@ -311,18 +334,6 @@ async def _join(command: JoinArguments) -> None:
         await bootstrap.ensure(str(first), command.kubeconfig, pki, command.node, SystemClock())
     finally:
         first.unlink(missing_ok=True)  # it holds the token
-
-
-def _bootstrap_kubeconfig(server: str, authority: Path, token: tokens.Token) -> Object:
-    cluster = {"server": server, "certificate-authority": str(authority.absolute())}
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "kubernetes", "cluster": cluster}],
-        "users": [{"name": "token", "user": {"token": str(token)}}],
-        "contexts": [{"name": "join", "context": {"cluster": "kubernetes", "user": "token"}}],
-        "current-context": "join",
-    }
 
 
 async def _check_name(command: JoinArguments, kubeconfig: Path) -> None:

@@ -79,7 +79,7 @@ def test_lines_have_the_managers_of_their_fields() -> None:
     }
     (lines,) = call("text/yaml.js", "yamlLines", [[obj]])
     owned = [(each["text"].strip(), each["managers"]) for each in lines if each["managers"]]
-    assert owned == [('x: "1"', ["m"]), ('a: "1"', ["m"]), ("image: i", ["k/status"])]
+    assert owned == [('a: "1"', ["m"]), ('x: "1"', ["m"]), ("- image: i", ["k/status"])]
     assert not any("managedFields" in each["text"] for each in lines)
 
 
@@ -98,6 +98,30 @@ def test_secrets_are_hidden_wherever_their_values_stand() -> None:
     assert hidden["metadata"]["annotations"]["a"] == "b"
     assert hidden["data"] == {"k": "hidden"}
     assert same == other
+
+
+def test_fields_are_sorted_as_kubectl_sorts_them() -> None:
+    obj = {
+        "kind": "A",
+        "metadata": {"b": {"z": 1, "10": 2, "9": 3, "B": 4}, "a": []},
+        "apiVersion": "v1",
+    }
+    (text,) = call("text/yaml.js", "yamlText", [[obj]])
+    assert [line.split(":")[0].strip() for line in text.splitlines()] == [
+        "apiVersion", "kind", "metadata", "a", "b", '"10"', '"9"', "B", "z",
+    ]  # fmt: skip
+
+
+def test_names_of_files_are_harmless() -> None:
+    cases = [
+        ("pod-default-web.yaml", "pod-default-web.yaml"),
+        ("clusterrole-system:node.yaml", "clusterrole-system_node.yaml"),
+        ("../../.bashrc.yaml", "_._.._.bashrc.yaml"),
+        (f"a\u202e\n\0/\\{OVERRIDE}b.log", "a______b.log"),
+        (f"{'x' * 300}.yaml", f"{'x' * 200}.yaml"),
+    ]
+    found = call("parts/files.js", "fileName", [[name] for name, _ in cases])
+    assert found == [safe for _, safe in cases]
 
 
 def test_a_line_of_a_log_cannot_move_the_cursor_or_turn_the_line() -> None:

@@ -1,11 +1,16 @@
 """The views of the page in a real browser, before a cluster of `kvstack up`."""
 
 import json
+from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+import yaml
 
 from tests.agents.dashboard.conftest import Cluster, click, encoded, go, shows, sign_in, signed_in
+from tests.agents.standalone.test_ways_in import kubectl
 from tests.support.browser import Browser, Page
+from tests.support.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("dashboard")]
 
@@ -252,7 +257,55 @@ def test_yaml_is_tried_saved_and_refused_when_another_was_first(
     shows(page, "bogus", "#problem")
 
 
-def test_secrets_are_hidden_until_asked_for(cluster: Cluster, page: Page) -> None:
+def download(page: Page, name: str, directory: Path) -> str:
+    """Save what the YAML tab shows; return what the file has, and leave no file behind."""
+    page.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(directory))
+    page.run("document.getElementById('save-yaml').click()")
+    file = directory / name
+    wait_for(file.exists, f"{name} is saved")  # it has another name until it is whole
+    text = file.read_text()
+    file.unlink()
+    assert list(directory.iterdir()) == []
+    return text
+
+
+def test_yaml_is_saved_as_kubectl_prints_it(cluster: Cluster, page: Page, tmp_path: Path) -> None:
+    texts = {"b": "1", "a": "yes", "lines": "x\n  y\n", "mark": "<b>\u202e", "empty": ""}
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": "saved", "namespace": "default", "labels": {"z": "1", "a": "2"}},
+            "data": texts,
+        },
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRole",
+            "metadata": {"name": "saved:by the $(page)"},
+            "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
+        },
+    )
+    cases = (
+        ("-/v1/configmaps/default", "configmap", "saved", "configmap-default-saved.yaml"),
+        # A name is part of a path of the API, and could be a command to a shell.
+        (
+            "rbac.authorization.k8s.io/v1/clusterroles/-",
+            "clusterrole",
+            "saved:by the $(page)",
+            "clusterrole-saved_by_the___page_.yaml",
+        ),
+    )
+    for path, kind, name, file in cases:
+        go(page, f"#/object/{path}/{quote(name, safe='')}/yaml")
+        shows(page, f"name: {name}" if name == "saved" else name, "#yaml")
+        saved = yaml.safe_load(download(page, file, tmp_path))
+        printed = yaml.safe_load(cluster.kubectl("get", kind, name, "-o", "yaml"))
+        assert saved == printed
+        assert json.dumps(saved) == json.dumps(printed), "fields have the same order"
+    assert page.complaints() == []
+
+
+def test_secrets_are_hidden_until_asked_for(cluster: Cluster, page: Page, tmp_path: Path) -> None:
     cluster.apply(
         {
             "apiVersion": "v1",
@@ -272,6 +325,24 @@ def test_secrets_are_hidden_until_asked_for(cluster: Cluster, page: Page) -> Non
     go(page, "#/kind/-/v1/secrets")
     shows(page, "hidden")
     assert encoded("value") not in page.run("document.documentElement.outerHTML")
+    go(page, "#/object/-/v1/secrets/default/hidden/yaml")
+    page.until("document.getElementById('show-values')")
+    saved = download(page, "secret-default-hidden.yaml", tmp_path)
+    assert saved.startswith("# The values are hidden")
+    assert yaml.safe_load(saved)["data"] == {"key": "hidden"}
+    assert encoded("value") not in saved
+    assert '"value"' not in saved
+    # Nobody overwrites a Secret with it by accident.
+    (tmp_path / "hidden.yaml").write_text(saved)
+    code, error = kubectl(cluster.exported, "replace", "-f", str(tmp_path / "hidden.yaml"))
+    assert code != 0
+    assert "illegal base64" in error
+    (tmp_path / "hidden.yaml").unlink()
+    page.run("document.getElementById('show-values').click()")
+    shows(page, encoded("value"), "#yaml")
+    saved = download(page, "secret-default-hidden.yaml", tmp_path)
+    assert yaml.safe_load(saved)["data"] == {"key": encoded("value")}
+    assert page.run("document.getElementById('show-values')") is None
     go(page, "#/object/-/v1/secrets/default/hidden/edit")
     page.until("document.getElementById('reveal')")
     page.run("document.getElementById('reveal').click()")

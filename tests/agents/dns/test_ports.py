@@ -235,8 +235,8 @@ async def ended(*sent: bytes) -> tuple[bytes, float]:
         await eventually(lambda: server.is_synced)
         datagrams, streams = open_pair("127.0.0.1", 0)
         datagrams.close()
-        shared = (server.responder, server.clients, server.traffic, SystemClock(), informers.log)
-        short = TcpPort(streams, *shared, idle_s=0.3, read_s=0.3)
+        shared = (server.responder, server.clients, server.traffic, server.faults, SystemClock())
+        short = TcpPort(streams, *shared, informers.log, idle_s=0.3, read_s=0.3)
         short.start()
         try:
             host, port = streams.getsockname()

@@ -12,18 +12,23 @@ from typing import Any, Final
 
 import pytest
 
+from tests.agents.dns.coredns_metrics import METRICS, metrics_of
 from tests.agents.standalone.test_services import Cluster, cluster, eventually
 from tests.agents.support.namespaces import has_namespaces
 
 PROGRAM: Final = os.environ.get("KVSTACK_TEST_COREDNS", "")
 SYSTEM: Final = "kube-system"
-METRICS: Final = "9153"
+METRICS_PORT: Final = "9153"
 RESOLVE: Final = "import socket, sys; print(socket.gethostbyname(sys.argv[1]))"
 COUNT: Final = """
 import sys, urllib.request
 page = urllib.request.urlopen(sys.argv[1], timeout=30).read().decode()
 asked = "coredns_dns_requests_total"
 print(sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(asked)))
+"""
+PAGE: Final = """
+import sys, urllib.request
+print(urllib.request.urlopen(sys.argv[1], timeout=30).read().decode())
 """
 COREFILE: Final = """
 .:53 {
@@ -38,6 +43,7 @@ COREFILE: Final = """
        ttl 30
     }
     prometheus :9153
+    forward . 127.0.0.1:5354
     cache 30
     loop
     reload
@@ -65,7 +71,7 @@ def objects() -> list[dict[str, Any]]:
         "ports": [
             {"name": "dns", "containerPort": 53, "protocol": "UDP"},
             {"name": "dns-tcp", "containerPort": 53, "protocol": "TCP"},
-            {"name": "metrics", "containerPort": int(METRICS)},
+            {"name": "metrics", "containerPort": int(METRICS_PORT)},
         ],
         "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
         "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns", "readOnly": True}],
@@ -133,9 +139,12 @@ def test_it_takes_over_and_gives_back(tmp_path: Path) -> None:
             "get", "pods", "-n", SYSTEM, "-l", "k8s-app=kube-dns", "-o",
             "jsonpath={.items[0].status.podIP}",
         )  # fmt: skip
-        page = f"http://{pod}:{METRICS}/metrics"
+        page = f"http://{pod}:{METRICS_PORT}/metrics"
         before = float(here.python("client", COUNT, page))
         eventually(lambda: resolves() and float(here.python("client", COUNT, page)) > before)
+        served = metrics_of(here.python("client", PAGE, page))
+        assert {name: METRICS.get(name) for name in served} == served
+        assert len(served) >= 20
         here.kubectl(*scale, "--replicas=0")
         eventually(lambda: slices(here) == ["dns.kvstack.io"])
         eventually(resolves)

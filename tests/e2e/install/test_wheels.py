@@ -11,8 +11,8 @@ import pytest
 from kvstack.component.version import VERSION
 from tests.e2e.install.conftest import ROOT, copy_sources
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
-BUILD_S = 3500
+pytestmark = [pytest.mark.long, pytest.mark.timeout(7200)]
+BUILD_S = 7000
 CRATE = "kvstack/component/_native.abi3.so"
 
 

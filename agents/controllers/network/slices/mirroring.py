@@ -13,7 +13,6 @@ from typing import Final, TypeAlias
 from kvstack.agents.client.built_in import ENDPOINT_SLICES, ENDPOINTS, SERVICES
 from kvstack.agents.client.object_store import key_of
 from kvstack.agents.controllers.network.port_order import in_slice_order
-from kvstack.agents.controllers.network.service_pods import TRIGGER_TIME
 from kvstack.agents.controllers.network.slices.packing import (
     Changes,
     Key,
@@ -40,6 +39,7 @@ from kvstack.agents.reconcile.plan import (
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.apimachinery.well_known import (
     ENDPOINTS_LEADER_ANNOTATION,
+    ENDPOINTS_TRIGGER_TIME_ANNOTATION,
     LAST_APPLIED_ANNOTATION,
     SERVICE_NAME_LABEL,
     SKIP_MIRROR_LABEL,
@@ -48,7 +48,7 @@ from kvstack.apimachinery.well_known import (
 
 _NAME: Final = "endpointslicemirroring-controller.k8s.io"
 _INDEX: Final = "service of slice"
-_NOT_COPIED: Final = frozenset((TRIGGER_TIME, LAST_APPLIED_ANNOTATION))
+_NOT_COPIED: Final = frozenset((ENDPOINTS_TRIGGER_TIME_ANNOTATION, LAST_APPLIED_ANNOTATION))
 _SliceKey: TypeAlias = tuple[object, ...]
 
 

@@ -5,6 +5,7 @@ import { isSame, PODS, pathOf } from "../server/kinds.js";
 import { query } from "../server/connection.js";
 import { list } from "../server/lists.js";
 import { el, fill, toast } from "../parts/elements.js";
+import { saveFile } from "../parts/files.js";
 import { LogView } from "../parts/log_view.js";
 import { plain } from "../text/plain.js";
 import { isOf, selectorOf } from "./pods_of.js";
@@ -170,9 +171,7 @@ export async function logs(app, body, { kind, object }) {
         parts.push(`${error.message}\n`);
       }
     }
-    const url = URL.createObjectURL(new Blob(parts, { type: "text/plain" }));
-    el("a", { href: url, download: `${object.metadata.name}.log` }).click();
-    setTimeout(() => URL.revokeObjectURL(url), 10_000);
+    saveFile(`${object.metadata.name}.log`, parts);
     if (size >= SAVED_BYTES_MAX) toast("The log is longer: its first 64 MiB were saved.");
   }
 

@@ -49,7 +49,7 @@ export function yamlText(object) {
     .join("\n")}\n`;
 }
 
-/** Return the lines of an object: [{text, managers}]; managedFields themselves are left out. */
+/** Return the lines of an object: [{text, managers}], sorted and without managedFields, as kubectl prints it. */
 export function yamlLines(object) {
   const managers = (object.metadata?.managedFields || [])
     .filter((each) => each.fieldsV1)
@@ -73,7 +73,8 @@ function below(managers, key) {
 
 function members(value, indent, managers, lines, first = indent) {
   let lead = first;
-  for (const [name, member] of Object.entries(value)) {
+  for (const name of Object.keys(value).sort()) {
+    const member = value[name];
     if (member === undefined) continue;
     const key = scalar(name);
     const isLong = key.length > KEY_MAX;
