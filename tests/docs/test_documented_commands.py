@@ -47,7 +47,6 @@ COMPOSE: Final = "tests/agents/topology/test_docker.py"
 DUAL_STACK: Final = "tests/agents/standalone/test_dual_stack.py"
 METRICS: Final = "tests/agents/metrics/test_top.py"
 SERVICES: Final = "tests/agents/standalone/test_services.py"
-KUBELET: Final = "tests/agents/kubelet/test_command.py"
 ROOTLESS: Final = "tests/agents/standalone/rootless/test_rootless.py"
 HELD: Final = {
     "ipv6.md": {
@@ -63,7 +62,6 @@ HELD: Final = {
     "running-a-cluster.md": {
         "docker compose": COMPOSE,
         "kubectl --kubeconfig": COMPOSE,
-        "kvstack kubelet --kubeconfig certs": KUBELET,
         "kvstack token": SEVERAL,
         "kvstore --name": "tests/e2e/members/test_documented_members.py",
     },

@@ -14,7 +14,6 @@ from kvstack.agents.kubelet.command import FlagError, split_flags
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from tests.agents.metrics.test_top import kubectl, printed
 from tests.agents.support.namespaces import has_namespaces
-from tests.support.documented import words
 from tests.support.network.ports import free_ports
 
 END_S = 20.0
@@ -37,12 +36,8 @@ def test_pods_end_in_order_with_the_command_if_a_flag_says_so(tmp_path: Path) ->
     (port,) = free_ports(1)
     with BackgroundCluster(tmp_path / "cluster", Settings(nodes=0)) as cluster:
         file = cluster.kubeconfig
-        _, *documented = words(
-            "kvstack kubelet --kubeconfig certs/kubernetes/admin.conf",
-            {"certs/kubernetes/admin.conf": str(file)},
-        )
         flags = (
-            *(*documented, f"--config={config}", f"--root-dir={tmp_path / 'node'}"),
+            *(f"--kubeconfig={file}", f"--config={config}", f"--root-dir={tmp_path / 'node'}"),
             *(f"--cgroup-root=/{tmp_path.name}-end", f"--port={port}", "--healthz-port=0"),
             *("--hostname-override=node-a", "--pod-network=host", "--host-image"),
             "--end-pods=always",
