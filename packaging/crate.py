@@ -42,8 +42,11 @@ def build(target: Path) -> str:
             "five minutes, depending on the machine; NATIVE=0 does without it.",
             flush=True,
         )
-    command = [cargo, "zigbuild" if others else "build"]
+    command = ["cargo-zigbuild", "rustc"] if others else [cargo, "rustc"]
     command += [f"--target={each}" for each in sorted(set(others))]
+    # The module alone: with a library for other crates, cargo would not optimize across crates, and
+    # what is built here would not serve the crate's tests.
+    command += ["--lib", "--crate-type=cdylib"]
     command += ["--release", "--locked", "--manifest-path", f"{CRATE}/Cargo.toml"]
     environment = _environment(sorted(set(triples)))
     try:

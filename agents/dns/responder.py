@@ -162,17 +162,17 @@ class Responder:
         """Return the answer of a name that leads to others'; the alias alone if that fails."""
         resolved: dict[Question, AgedAnswer] = {}
 
-        def known(question: Question) -> AgedAnswer | None:
+        def cached(question: Question) -> AgedAnswer | None:
             return resolved.get(question) or self._known_of_others(question)
 
         led = self._led(UNKNOWN, query.kind)
         try:
-            while isinstance(step := self._look(query, labels, client, known), Question):
+            while isinstance(step := self._look(query, labels, client, cached), Question):
                 resolved[step] = await self._resolve(step, client)
             led = step
             if led.target:
                 question = _question(query, led.target)
-                answered = known(question) or await self._resolve(question, client)
+                answered = cached(question) or await self._resolve(question, client)
                 return self._sent(self._composition(query, led, answered), query, limit)
         except NotResolvedError:
             pass  # an alias is true whatever it leads to, and clients walk their paths themselves
@@ -183,7 +183,7 @@ class Responder:
         query: Query,
         labels: Sequence[str],
         client: str,
-        known: Callable[[Question], AgedAnswer | None],
+        cached: Callable[[Question], AgedAnswer | None],
     ) -> _AliasedResolution | Question:
         """Return what a name stands for; a Question: what has to be known of others first."""
         led = self._led(self._cluster.find(labels, query.kind), query.kind)
@@ -196,7 +196,7 @@ class Responder:
         if is_of_service or not self._paths.is_of(client, namespace):
             return led
         for name in self._paths.names(base):
-            exists = self._exists(query, name, known)
+            exists = self._exists(query, name, cached)
             if isinstance(exists, Question):
                 return exists
             if exists is None:
@@ -206,7 +206,7 @@ class Responder:
         return led
 
     def _exists(
-        self, query: Query, name: str, known: Callable[[Question], AgedAnswer | None]
+        self, query: Query, name: str, cached: Callable[[Question], AgedAnswer | None]
     ) -> bool | Question | None:
         """Return whether a name exists; None: unknown; a Question: to be asked first."""
         own = self._own(name)
@@ -215,7 +215,7 @@ class Responder:
         if not self._resolves(query):
             return None
         question = _question(query, name)
-        answered = known(question)
+        answered = cached(question)
         if answered is None:
             return question
         return {NOERROR: True, NXDOMAIN: False}.get(answered[0].code)

@@ -297,13 +297,13 @@ class Kubelet:
         """Add what is done for pods, and what is due; probes and leases come all the time."""
         for uid, is_worked_on in self._queue.in_hand():
             why = "is worked on" if is_worked_on else "waits to be worked on"
-            activity.moving.append(Moving("kubelet", self._shown(uid), why))
+            activity.moving.append(Moving("kubelet", self._describe_pod(uid), why))
         if not self._recorder.is_idle:
             activity.moving.append(Moving("kubelet", "", "writes events"))
         for uid, in_s in self._queue.due():
-            activity.due.append(Due("kubelet", self._shown(uid), in_s))
+            activity.due.append(Due("kubelet", self._describe_pod(uid), in_s))
 
-    def _shown(self, uid: str) -> str:
+    def _describe_pod(self, uid: str) -> str:
         pod = self.pod_of(uid)
         return f"pod {key_of(pod)}" if pod is not None else f"pod {uid}"
 

@@ -85,7 +85,7 @@ class Serving:
         self._api = api
         self._recorder = recorder
         self._node = node
-        self._told = configuration
+        self._configuration = configuration
         self._clock = clock
         self._logger = logger
         self._running = AsyncExitStack()
@@ -108,7 +108,7 @@ class Serving:
             nodes,
             self._follow(SERVICE_CIDRS),
         )
-        section = section_of(self._told, next(iter(backends.values())).mode)
+        section = section_of(self._configuration, next(iter(backends.values())).mode)
         options = ProxierOptions(
             self._node,
             seconds(section, "minSyncPeriod"),
@@ -125,7 +125,7 @@ class Serving:
         )
         self.proxier = proxier
         self._running.push_async_callback(proxier.close)
-        await serve_pages(self._running, proxier, self._told, self._on_page_failure)
+        await serve_pages(self._running, proxier, self._configuration, self._on_page_failure)
         await proxier.start()
         self._spawn(proxier.run(), "proxier")
         nodes.on_change(self._on_node)
@@ -172,7 +172,7 @@ class Serving:
 
     async def _await_node(self, nodes: Informer) -> Object:
         """Return the node, once it has what is needed of it; {}: there is none."""
-        needs_range = self._told["detectLocalMode"] == "NodeCIDR"
+        needs_range = self._configuration["detectLocalMode"] == "NodeCIDR"
         found = await self._await_that(nodes, NODE_S, _addresses)
         if needs_range:
             found = await self._await_that(nodes, RANGE_S, _ranges)
@@ -203,7 +203,7 @@ class Serving:
     def _backends(self, node: Object) -> dict[Family, Backend]:
         """Return what serves each family that the node has; raises ConfigError."""
         ips = self._node_ips(node)
-        asked = self._told["mode"]
+        asked = self._configuration["mode"]
         mode, problem = modes.available(asked, next(iter(ips)))
         if asked and mode != asked:
             raise ConfigError(f"mode {problem}")
@@ -222,7 +222,7 @@ class Serving:
         if problem:
             self._logger.warning("a better mode cannot be had", mode=mode, reason=problem)
         for section in modes.WITH_RULES:
-            if section != mode and self._told[section] != DEFAULTS[section]:
+            if section != mode and self._configuration[section] != DEFAULTS[section]:
                 self._logger.warning("settings have no effect", section=section, mode=mode)
         try:
             self._running.enter_context(machine_lock(takes_over=True))
@@ -252,9 +252,11 @@ class Serving:
             self._logger.info("rules of other modes are left as they are", reason=str(error))
 
     def _rule_settings(self, mode: str, family: Family, node_ip: str, node: Object) -> RuleSettings:
-        rules, detect = section_of(self._told, mode), self._told["detectLocal"]
-        how = self._told["detectLocalMode"]
-        cidrs = _ranges(node) if how == "NodeCIDR" else self._told["clusterCIDR"].split(",")
+        rules, detect = section_of(self._configuration, mode), self._configuration["detectLocal"]
+        how = self._configuration["detectLocalMode"]
+        cidrs = (
+            _ranges(node) if how == "NodeCIDR" else self._configuration["clusterCIDR"].split(",")
+        )
         by_range = how in ("NodeCIDR", "ClusterCIDR")
         local = LocalTraffic(
             tuple(filter(None, cidrs)) if by_range else (),
@@ -266,7 +268,9 @@ class Serving:
                 f"clusterCIDR: {', '.join(local.of(family))}: mode iptables takes one of a family"
             )
             raise ConfigError(text)
-        where = self._told["nodePortAddresses"] or (["all"] if mode == modes.IPTABLES else [])
+        where = self._configuration["nodePortAddresses"] or (
+            ["all"] if mode == modes.IPTABLES else []
+        )
         try:
             addresses = node_port_ips(where, node_ip, family)
         except OSError as error:
@@ -293,10 +297,10 @@ class Serving:
 
     def _node_ips(self, node: Object) -> dict[Family, str]:
         """Return the families that are served, and the node's address in each."""
-        told = self._told["bindAddress"]
+        bind_address = self._configuration["bindAddress"]
         every = _addresses(node)
-        if told not in ("", "0.0.0.0", "::"):
-            every = [told, *every]
+        if bind_address not in ("", "0.0.0.0", "::"):
+            every = [bind_address, *every]
         found: dict[Family, str] = {}
         for family in _FAMILIES:
             own = [each for each in every if (":" in each) == (family == 6)]
@@ -305,7 +309,7 @@ class Serving:
         return found or {4: _LOOPBACK[4]}
 
     def _on_page_failure(self, field: str, address: str, error: Exception) -> None:
-        if self._told["bindAddressHardFail"]:
+        if self._configuration["bindAddressHardFail"]:
             raise ConfigError(f"{field}: {address}: {error}") from error
         self._logger.error("a page is not served", address=address, reason=str(error))
         about, reason = self._reference({}), _PAGE_REASONS[field]
@@ -323,7 +327,7 @@ class Serving:
             self._failed.set_exception(
                 ConfigError(f"addresses of node {self._node} changed: {_addresses(new)}")
             )
-        elif self._told["detectLocalMode"] == "NodeCIDR" and _ranges(new) != ranges:
+        elif self._configuration["detectLocalMode"] == "NodeCIDR" and _ranges(new) != ranges:
             self._failed.set_exception(
                 ConfigError(f"ranges of pods of node {self._node} changed: {_ranges(new)}")
             )

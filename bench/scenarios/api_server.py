@@ -19,7 +19,7 @@ from bench.ruled import OBJECT, SPEC
 from bench.run import Run, Scenario
 from tests.apiserver.support.hook_server import HookServer, allowing
 from tests.apiserver.support.kube_files import make_namespace
-from tests.apiserver.support.requests import asked
+from tests.apiserver.support.requests import send
 
 _OBJECTS: Final = 500
 _WATCHERS: Final = 1_000
@@ -171,8 +171,8 @@ def _starts(run: Run, servers: dict[str, Contender]) -> None:
 def _prepare(contender: Contender, hooks: HookServer) -> None:
     for namespace in ("bench", "new", "watched", "hooked"):
         make_namespace(contender.api, namespace)
-    asked(contender.api, "POST", _DEFINITIONS, _DEFINITION)
-    asked(contender.api, "POST", _HOOKS, _webhook(hooks))
+    send(contender.api, "POST", _DEFINITIONS, _DEFINITION)
+    send(contender.api, "POST", _HOOKS, _webhook(hooks))
     body = contender.body("prepare", _MAP % ("{n}", _VALUE))
     for path, count in ((_MAPS, _OBJECTS), (_WATCHED, 1)):
         contender.load(
@@ -238,7 +238,7 @@ def _watches(run: Run, servers: dict[str, Contender], round_number: int) -> None
         if name not in servers:
             continue
         contender = servers[name]
-        listed = asked(contender.api, "GET", f"{_WATCHED}?limit=1")
+        listed = send(contender.api, "GET", f"{_WATCHED}?limit=1")
         revision = listed["metadata"]["resourceVersion"]
         with run.step(f"round {round_number + 1}, {name}: {what}"):
             found = contender.load(

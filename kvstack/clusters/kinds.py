@@ -148,10 +148,10 @@ class Kinds:
         """Return the object of a row, with its resourceVersion; raises UnreadableError."""
         key_of = self.find(kv.key)
         if key_of is None:
-            raise UnreadableError(f"{shown(kv.key)}: unknown kind")
+            raise UnreadableError(f"{key_text(kv.key)}: unknown kind")
         record = self._codec(key_of.prefix).read(key_of.path, kv.value, kv.mod_revision)
         if record.error:
-            raise UnreadableError(f"{shown(kv.key)}: {record.error}")
+            raise UnreadableError(f"{key_text(kv.key)}: {record.error}")
         return record.parse()
 
     def value_of(self, prefix: str, obj: Object) -> bytes:
@@ -176,6 +176,6 @@ class Kinds:
         return found
 
 
-def shown(key: bytes) -> str:
+def key_text(key: bytes) -> str:
     """Return a key as errors name it."""
     return key.decode("utf-8", "backslashreplace")

@@ -203,8 +203,10 @@ def build_crate(
         (tmp_path / "packaging" / name).write_bytes((ROOT / "packaging" / name).read_bytes())
     cargo = tmp_path / "bin" / "cargo"
     cargo.parent.mkdir()
-    cargo.write_text(f'#!/bin/sh\necho "{NOTED}" >> {tmp_path}/called\n')
-    cargo.chmod(0o755)
+    zigbuild = cargo.with_name("cargo-zigbuild")
+    for program, name in ((cargo, ""), (zigbuild, "zigbuild ")):
+        program.write_text(f'#!/bin/sh\necho "{name}{NOTED}" >> {tmp_path}/called\n')
+        program.chmod(0o755)
     for folder in ("release", f"{GNU}/release", f"{MUSL}/release"):
         library = tmp_path / "kvstore" / "native" / "target" / folder / "libkvstore_native.so"
         library.parent.mkdir(parents=True)
@@ -228,9 +230,9 @@ def build_crate(
 @pytest.mark.parametrize(
     ("target", "command", "folder", "flags"),
     [
-        ("", "build", "release", " /  / "),
-        (f"{GNU}.2.28", f"zigbuild --target={GNU}.2.28", f"{GNU}/release", " /  / 1"),
-        (MUSL, f"zigbuild --target={MUSL}", f"{MUSL}/release", f" / {DYNAMIC} / 1"),
+        ("", "rustc", "release", " /  / "),
+        (f"{GNU}.2.28", f"zigbuild rustc --target={GNU}.2.28", f"{GNU}/release", " /  / 1"),
+        (MUSL, f"zigbuild rustc --target={MUSL}", f"{MUSL}/release", f" / {DYNAMIC} / 1"),
     ],
 )
 def test_the_crate_is_built_for_the_system_that_is_named(
@@ -239,7 +241,8 @@ def test_the_crate_is_built_for_the_system_that_is_named(
     done, called = build_crate(tmp_path, target, str(tmp_path / "out.so"))
     assert done.returncode == 0, done.stdout + done.stderr
     built, listed = called
-    rest = f"--release --locked --manifest-path {tmp_path}/kvstore/native/Cargo.toml"
+    rest = "--lib --crate-type=cdylib --release --locked"
+    rest = f"{rest} --manifest-path {tmp_path}/kvstore/native/Cargo.toml"
     assert built == f"{command} {rest} / {flags}"
     assert listed.startswith("tree --locked")
     assert (tmp_path / "out.so").read_text() == folder
@@ -254,7 +257,7 @@ def test_the_crate_is_built_for_several_systems_at_once(
     out = tmp_path / "out.so"
     done, called = build_crate(tmp_path, f"{first} {GNU}.2.28 {MUSL}", str(out))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert called[0].startswith(f"zigbuild --target={GNU}.2.28 --target={MUSL} --release ")
+    assert called[0].startswith(f"zigbuild rustc --target={GNU}.2.28 --target={MUSL} --lib ")
     assert called[0].endswith(f" /  / {DYNAMIC} / 1")
     assert out.read_text() == f"{folder}/release"
 

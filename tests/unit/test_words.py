@@ -22,8 +22,6 @@ FOLDERS = (
     "tests",
 )
 MODULE, CLASS, FUNCTION = "module ", "class ", "function "
-REMAINING = Path(__file__).with_name("words_remaining.txt")
-"""The names that were there when the check began, `path name` a line. The list may only shrink."""
 _PARTS = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])")
 
 
@@ -133,13 +131,7 @@ class Pod:
     }
 
 
-def test_names_have_no_word_of_the_list(rewrite: bool) -> None:  # noqa: FBT001
-    """With --rewrite, names that are gone leave the list. None enters it."""
+def test_names_have_no_word_of_the_list() -> None:
     listed = words()
-    now = {f"{it.path} {it.text}" for it in names() if replaced(it.text, it.what, listed)}
-    remaining = set(REMAINING.read_text().splitlines())
-    assert not sorted(now - remaining), "these names have words that CONTRIBUTING.md replaces"
-    if rewrite:
-        REMAINING.write_text("".join(f"{line}\n" for line in sorted(now)))
-    else:
-        assert not sorted(remaining - now), f"gone: take these out of {REMAINING.name} (--rewrite)"
+    bad = [f"{it.path} {it.text}" for it in names() if replaced(it.text, it.what, listed)]
+    assert not bad, "these names have words that CONTRIBUTING.md replaces"

@@ -157,7 +157,7 @@ def _of_known(seen: Seen, container: Object, known: Sequence[Container]) -> Obje
         "state": _state(last, seen.runtime),
     }
     if last.user is not None:
-        status["user"] = {"linux": last.user.shown()}
+        status["user"] = {"linux": last.user.to_status()}
     if len(known) > 1:
         status["lastState"] = _state(known[-2], seen.runtime)
     waiting = _waiting_of(seen, container, last)

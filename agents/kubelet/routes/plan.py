@@ -12,6 +12,7 @@ the other family otherwise; both nodes come to the same answer.
 
 A Node is written by its own machine, which may be hostile: a range has to be a part of the
 cluster's, and must not overlap another node's; of two nodes with one range, the older has it.
+Pods of hollow nodes have no network: no route leads to them, and none is missed.
 """
 
 import hashlib
@@ -27,6 +28,7 @@ from ipaddress import (
 )
 from typing import Final, NamedTuple, TypeAlias
 
+from kvstack.agents.kubelet.hollow.nodes import is_hollow
 from kvstack.apimachinery.objects.json_object import Object
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -117,7 +119,9 @@ def plan(
     own_ranges = {e: found for e in FAMILIES if (found := rules.range_of(own, e)) is not None}
     if not own_ranges or not rules.own:
         return None
-    others = [each for each in by_age if each["metadata"]["name"] != own_name]
+    others = [
+        each for each in by_age if each["metadata"]["name"] != own_name and not is_hollow(each)
+    ]
     ways: dict[Network, Way] = {}
     refusals: list[Refusal] = []
     for family, own_range in own_ranges.items():

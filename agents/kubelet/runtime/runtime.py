@@ -51,7 +51,7 @@ class User(NamedTuple):
     group: int
     groups: Sequence[int]
 
-    def shown(self) -> dict[str, object]:
+    def to_status(self) -> dict[str, object]:
         """Return it as `status.user.linux` has it."""
         return {"uid": self.user, "gid": self.group, "supplementalGroups": list(self.groups)}
 

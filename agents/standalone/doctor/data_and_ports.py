@@ -35,13 +35,14 @@ def data_directory(path: Path, owner: int = 0) -> list[Finding]:
     owner: the process that works on it; 0: none does.
     """
     existing = nearest(path)
-    path_text = str(path) if existing == path else f"{path} (to be made in {existing})"
+    is_there = existing == path.absolute()
+    path_text = str(path) if is_there else f"{path} (to be made in {existing})"
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         why = "not a directory" if not existing.is_dir() else "not writable"
         return [Finding("data directory", path_text, Level.ERROR, f"{existing} is {why}")]
     in_use = f", in use by process {owner}" if owner else ""
     findings = [Finding("data directory", path_text + in_use)]
-    if existing == path and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
+    if is_there and (mode := stat.S_IMODE(path.stat().st_mode)) & 0o077:
         findings[0] = Finding(
             "data directory",
             f"{path_text}, mode {mode:04o}",

@@ -226,7 +226,7 @@ class BackgroundCluster:
         line = Timeline(AT_ONCE, real_s=time.monotonic())
         return asyncio.Runner(loop_factory=partial(VirtualLoop, line))
 
-    def _made(self, virtual: Virtual | None) -> AbstractAsyncContextManager[MemoryCluster]:
+    def _new_cluster(self, virtual: Virtual | None) -> AbstractAsyncContextManager[MemoryCluster]:
         """Return the cluster, which is started by who enters it."""
         return MemoryCluster(
             self._own,
@@ -244,7 +244,7 @@ class BackgroundCluster:
             rng = Random(_seed(self._settings))  # noqa: S311 - of names and uids, of no secrets
             virtual = Virtual(ClusterTime(loop), rng, self._settings.skips)
         self._stop = asyncio.Event()
-        async with self._made(virtual) as cluster:
+        async with self._new_cluster(virtual) as cluster:
             if virtual is not None:
                 virtual.time.set_rate(STANDING if self._settings.clock == PAUSED else REAL)
             self.url = cluster.url

@@ -22,7 +22,7 @@ from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.json_object import Object
 from kvstack.clusters.comparison.field_changes import FieldChange, field_changes
 from kvstack.clusters.contents import ROOT, Contents
-from kvstack.clusters.kinds import KeyOf, Kinds, UnreadableError, shown
+from kvstack.clusters.kinds import KeyOf, Kinds, UnreadableError, key_text
 from kvstore.client.values import KeyValue
 
 RESTLESS: Final = frozenset(
@@ -117,7 +117,7 @@ def compare(before: Contents, after: Contents, *, has_all: bool = False) -> Comp
 def _is_restless(key: bytes, key_of: KeyOf | None) -> bool:
     if key_of is not None and key_of.resource in RESTLESS:
         return True
-    text = shown(key)
+    text = key_text(key)
     return any(fnmatchcase(text, each) for each in _OF_SERVERS)
 
 
@@ -159,7 +159,7 @@ def _object(kinds: Kinds, kv: KeyValue) -> Object:
 
 
 def _of_unknown(key: bytes, obj: Mapping[str, object]) -> tuple[str, GroupResource, str, str]:
-    parts = shown(key.removeprefix(ROOT)).split("/")
+    parts = key_text(key.removeprefix(ROOT)).split("/")
     if len(parts) > 2 and "." in parts[0]:
         resource, rest = GroupResource(parts[0], parts[1]), parts[2:]
     else:

@@ -158,9 +158,11 @@ class _Cluster:
         if "settled" in message:
             within_s, timeout_s = message["within"], message["settled"]
             try:
-                return _shown(await settle(cluster, within_s=within_s, timeout_s=timeout_s))
+                return _settled_message(
+                    await settle(cluster, within_s=within_s, timeout_s=timeout_s)
+                )
             except NotSettledError as error:
-                return _shown(error.state)
+                return _settled_message(error.state)
         if "advance" in message:
             await own_time.advance(message["advance"])
         if "rate" in message:
@@ -168,7 +170,7 @@ class _Cluster:
         return {"now": format_time(own_time.now_s), "rate": own_time.rate}
 
 
-def _shown(state: Settled) -> Message:
+def _settled_message(state: Settled) -> Message:
     moving = [
         {"who": each.who, "what": each.what[:_TEXT_MAX], "why": each.why[:_TEXT_MAX]}
         for each in state.moving[:_SHOWN_MAX]

@@ -64,7 +64,7 @@ class BackgroundFork(BackgroundCluster):
 
     @asynccontextmanager
     @override
-    async def _made(self, virtual: Virtual | None) -> AsyncIterator[MemoryCluster]:
+    async def _new_cluster(self, virtual: Virtual | None) -> AsyncIterator[MemoryCluster]:
         fork = ForkCluster(
             self._contents,
             self._fork_settings,

@@ -42,7 +42,7 @@ from kvstack.clusters.contents import Contents, LeftOut
 from kvstack.clusters.forks.fork_settings import NO_NODES as NO_NODES
 from kvstack.clusters.forks.fork_settings import ForkSettings as ForkSettings
 from kvstack.clusters.forks.server_settings import server_options
-from kvstack.clusters.kinds import Kinds, shown
+from kvstack.clusters.kinds import Kinds, key_text
 from kvstack.component.errors import ComponentError
 from kvstack.component.logger import Logger
 from kvstore.client.values import KeyValue
@@ -163,10 +163,10 @@ class ForkCluster:
             if self._on_serving is not None:
                 await self._on_serving(self)
 
-        cluster = self._made(serving)
+        cluster = self._new_cluster(serving)
         await self._running.enter_async_context(cluster)
 
-    def _made(self, on_serving: Callable[[], Awaitable[None]]) -> MemoryCluster:
+    def _new_cluster(self, on_serving: Callable[[], Awaitable[None]]) -> MemoryCluster:
         contents, settings = self._contents, self._settings
         assert contents is not None, "a fork is started once"
         rows, hollow, found = self._with_nodes(contents)
@@ -251,9 +251,9 @@ class ForkCluster:
             key, text = next(iter(why.items()))
             raise ComponentError(
                 f"{len(why)} objects cannot be read, more than {UNREADABLE_MAX}; "
-                f"{shown(key)}: {text}"
+                f"{key_text(key)}: {text}"
             )
-        self.left_out.extend(LeftOut(shown(key), text, 1) for key, text in sorted(why.items()))
+        self.left_out.extend(LeftOut(key_text(key), text, 1) for key, text in sorted(why.items()))
         history = contents.history
         if history is not None:
             history = history._replace(records=_without(history.records, why))

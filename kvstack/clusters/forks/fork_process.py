@@ -334,7 +334,18 @@ class _Fork:
         record = replace(record, url=fork.url)
         self._add_context(record, fork)
         seconds = (self._clock.monotonic_ns() - began_ns) / 1e9
-        self._report.ready(self._found(record, fork, seconds))
+        self._report.ready(
+            Ready(
+                record.name,
+                record.source,
+                record.revision,
+                record.objects,
+                seconds,
+                fork.url,
+                str(fork.kubeconfig),
+                fork.left_out,
+            )
+        )
 
     async def _read(self) -> Contents:
         source = self._request.open_source()
@@ -358,18 +369,6 @@ class _Fork:
             (pki / "super-admin.key").read_bytes(),
         )
         KubeconfigFile(file).add(context)
-
-    def _found(self, record: ForkRecord, fork: ForkCluster, seconds: float) -> Ready:
-        return Ready(
-            record.name,
-            record.source,
-            record.revision,
-            record.objects,
-            seconds,
-            fork.url,
-            str(fork.kubeconfig),
-            fork.left_out,
-        )
 
     async def _until_end(self, stopped: "asyncio.Future[Any]") -> None:
         """Wait until a signal comes, the time is over, or the directory is gone."""

@@ -178,7 +178,7 @@ class KubeconfigFile:
                     break
                 except FileExistsError:
                     if time.monotonic() >= deadline_s:
-                        raise KubeconfigFileError(_held(lock)) from None
+                        raise KubeconfigFileError(_lock_problem(lock)) from None
                     time.sleep(uniform(0.0, _POLL_MAX_S))  # noqa: S311 - so that nobody is always late
         except OSError as error:
             raise KubeconfigFileError(f"{lock}: {error.strerror}") from error
@@ -194,7 +194,7 @@ def _identity(state: os.stat_result | None) -> tuple[int, ...]:
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _held(lock: Path) -> str:
+def _lock_problem(lock: Path) -> str:
     try:
         age_s = max(SystemClock().unix_ms() / 1000 - lock.stat().st_mtime, 0.0)
     except OSError:

@@ -38,9 +38,9 @@ def with_entry(text: str, members: str, entry: Object) -> str:
     before = _read(text)
     if any(each.get("name") == entry["name"] for each in before.get(members) or ()):
         raise KubeconfigTextError(f"there is an entry {entry['name']!r} in {members} already")
-    wanted = {**before, members: [entry, *(before.get(members) or ())]}
+    desired = {**before, members: [entry, *(before.get(members) or ())]}
     return _checked(
-        wanted,
+        desired,
         lambda: _lines_added(text, members, entry),
         lambda: _nodes_added(text, members, entry),
     )
@@ -94,14 +94,14 @@ def _read(text: str) -> Object:
     return found
 
 
-def _checked(wanted: Object, first: Callable[[], str | None], second: Callable[[], str]) -> str:
-    """Return the text of the first way if that says what is wanted, else that of the second."""
+def _checked(desired: Object, first: Callable[[], str | None], second: Callable[[], str]) -> str:
+    """Return the text of the first way if it reads as `desired`, else that of the second."""
     for way in (first, second):
         text = way()
         if text is None:
             continue
         try:
-            if _normal(_read(text)) == _normal(wanted):
+            if _normal(_read(text)) == _normal(desired):
                 return text
         except KubeconfigTextError:
             continue

@@ -85,7 +85,7 @@ def outline(
     unforeseen: Sequence[Finding],
 ) -> Outline:
     """Return the tree."""
-    return _Outlining(before, after, writes).made(found, stuck, unforeseen)
+    return _Outlining(before, after, writes).build(found, stuck, unforeseen)
 
 
 class _Outlining:
@@ -101,7 +101,7 @@ class _Outlining:
         self._by_path: Final[dict[tuple[GroupResource, str], Entry]] = {}
         self._parents: Final[list[tuple[Entry, Difference]]] = []
 
-    def made(
+    def build(
         self, found: Comparison, stuck: Sequence[Finding], unforeseen: Sequence[Finding]
     ) -> Outline:
         pods = [each for each in found.differences if each.resource == PODS]

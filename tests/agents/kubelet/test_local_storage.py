@@ -133,7 +133,7 @@ def test_below_the_limit_nobody_goes(tmp_path: Path) -> None:
 def test_a_full_disk_is_seen_within_seconds_and_one_pod_goes_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = {"bytes": 5 * MIB}
+    left = {"bytes": 50 * MIB}  # until both run: a node under pressure takes none
     monkeypatch.setattr(
         eviction_manager, "disk_available", lambda _: Measure(left["bytes"], 100 * MIB)
     )
@@ -147,6 +147,7 @@ def test_a_full_disk_is_seen_within_seconds_and_one_pod_goes_at_a_time(
         pods = {name: await running(cluster, name) for name in ("a", "b")}
         here.write(pods["a"], 1 * MIB)
         here.write(pods["b"], 3 * MIB)
+        left["bytes"] = 5 * MIB
         await reach(cluster, "b", "Failed")  # nobody called for it
         await reach(cluster, "a", "Running")
         assert here.kubelet.keeping.pressures() == ["DiskPressure"]

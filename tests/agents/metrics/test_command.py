@@ -18,6 +18,8 @@ from typing_extensions import override
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.agents.standalone.parts import METRICS
 from tests.agents.metrics.test_top import kubectl, printed
+from tests.support.certificates import Authority
+from tests.support.documented import words
 from tests.support.servers import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.e2e]
@@ -80,10 +82,17 @@ def served(directory: Path, kubeconfig: Path, page_port: int) -> Iterator[int]:
     (port,) = free_ports(1)
     rules = directory / "rules.yaml"
     rules.write_text(RULES.replace("PORT", str(page_port)))
+    pair = directory / "pair.pem"  # of the certificate and its key
+    own = Authority(directory, "authority").issue("metrics")
+    pair.write_text("".join(Path(each).read_text() for each in own))
     with (directory / "metrics.log").open("w") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "kvstack", "metrics", f"--kubeconfig={kubeconfig}"),
+                *(sys.executable, "-m", "kvstack"),
+                *words(
+                    "kvstack metrics --kubeconfig FILE --tls-cert-file … --tls-private-key-file …",
+                    {"FILE": str(kubeconfig), "…": str(pair)},
+                ),
                 *(f"--secure-port={port}", "--bind-address=127.0.0.1", f"--custom={rules}"),
                 "--metric-resolution=1s",
             ],

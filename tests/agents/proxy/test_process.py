@@ -16,6 +16,7 @@ from kvstack.agents.proxy.nftables import program
 from tests.agents.standalone.test_services import Cluster, cluster, eventually, tables
 from tests.agents.standalone.test_stack import READY_S, STOP_S
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.documented import words
 
 pytestmark = [
     pytest.mark.e2e,
@@ -90,7 +91,11 @@ def test_a_proxy_of_its_own(tmp_path: Path) -> None:
         here.run("web", "python3", "-m", "http.server", "8000")
         here.kubectl("expose", "pod", "web", "--port=80", "--target-port=8000", "--type=NodePort")
         url = f"http://{here.of_service('.spec.clusterIP')}/"
-        with proxy(here, log, f"--config={file}") as process:
+        _, *documented = words(
+            "kvstack proxy --config /var/lib/kube-proxy/config.conf",
+            {"/var/lib/kube-proxy": str(tmp_path)},
+        )
+        with proxy(here, log, *documented) as process:
             assert "clientConnection.qps" in log.read_text()
             assert read(here, "/proxyMode") == "nftables"
             told = json.loads(read(here, "/configz"))["kubeproxy.config.k8s.io"]

@@ -84,6 +84,19 @@ def test_a_data_directory_that_others_may_read(examined: Examined, tmp_path: Pat
     assert found["data directory"]["consequence"].endswith(f"chmod 700 {tmp_path / 'data'}")
 
 
+def test_a_relative_data_directory_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = Path("default.etcd")
+    assert data_and_ports.data_directory(path)[0].found == f"{path} (to be made in {tmp_path})"
+    path.mkdir(mode=0o700)
+    assert data_and_ports.data_directory(path)[0].found == str(path)
+    path.chmod(0o755)
+    first = data_and_ports.data_directory(path)[0]
+    assert (first.level, first.found) == (Level.LIMITED, f"{path}, mode 0755")
+
+
 def test_a_data_directory_in_use_is_reported_and_not_disturbed(
     examined: Examined, tmp_path: Path
 ) -> None:

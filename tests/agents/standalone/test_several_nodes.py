@@ -105,7 +105,10 @@ def test_routes_that_others_create(tmp_path: Path) -> None:
 IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
 BOTH = (4, 6)
 PODS = {BOTH: "10.7.0.0/16,fd00:7::/48", (6,): "fd00:7::/48"}
-SERVICES = {BOTH: "10.96.0.0/16,fd00:96::/112", (6,): "fd00:96::/112"}
+_, REACHED_BY_IPV6, SERVICES_OF_BOTH = words(
+    "kvstack up --bind-address=:: --service-cluster-ip-range=10.96.0.0/16,fd00:96::/112"
+)
+SERVICES = {BOTH: SERVICES_OF_BOTH, (6,): "--service-cluster-ip-range=fd00:96::/112"}
 
 
 @IPV6
@@ -125,8 +128,8 @@ def test_pods_of_two_machines_by_ipv6(
 ) -> None:
     """Machines have addresses of some families, and pods of some: of IPv6 at least."""
     with several(tmp_path, is_routed=is_routed, families=machines) as here:
-        ranges = (f"--cluster-cidr={PODS[pods]}", f"--service-cluster-ip-range={SERVICES[pods]}")
-        up = here.start("--bind-address=::" if 6 in machines else REACHED, *ranges)
+        ranges = (f"--cluster-cidr={PODS[pods]}", SERVICES[pods])
+        up = here.start(REACHED_BY_IPV6 if 6 in machines else REACHED, *ranges)
         joined = here.join(here.join_command())
         here.serve("web", here.own_node())
         here.serve("other", SECOND)
@@ -186,14 +189,16 @@ def _has(here: Several, machine: str, way: str) -> bool:
 def test_who_may_join(tmp_path: Path) -> None:
     with several(tmp_path) as here:
         up = here.start(REACHED)
-        printed = here.join_command()
+        created = here.run(FIRST, *words("kvstack token create --print-join-command"))
+        program, *printed = created.stdout.split()
+        assert program == "kvstack"
         kind, place, _, token, _, pin = printed
         documented = (
             "kvstack join 192.0.2.10:6443 --token TOKEN --discovery-token-ca-cert-hash sha256:HASH"
         )
         own_values = {"192.0.2.10:6443": place, "TOKEN": token, "sha256:HASH": pin}
         assert tuple(printed) == words(documented, own_values)
-        listed = here.run(FIRST, "token", "list").stdout
+        listed = here.run(FIRST, *words("kvstack token list")).stdout
         assert token in listed
         assert "authentication,signing" in listed
 
@@ -216,7 +221,7 @@ def test_who_may_join(tmp_path: Path) -> None:
         short = here.run(FIRST, "token", "create", "--ttl=1s").stdout.strip()
         wait_for(lambda: short not in here.run(FIRST, "token", "list").stdout, "it ends", READY_S)
         assert "it is unknown or has ended" in refused(f"--token={short}", own)
-        deleted = here.run(FIRST, "token", "delete", token)
+        deleted = here.run(FIRST, *words("kvstack token delete TOKEN", {"TOKEN": token}))
         assert deleted.stdout == f'bootstrap token "{token[:6]}" deleted\n'
         assert "it is unknown or has ended" in refused(f"--token={token}", own)
         assert here.run(FIRST, "token", "delete", token).returncode == 1

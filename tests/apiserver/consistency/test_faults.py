@@ -19,7 +19,7 @@ from tests.apiserver.consistency.clients import (
 )
 from tests.apiserver.consistency.history import History, faults_of
 from tests.apiserver.support.api_servers import ApiServer, SharedFiles, cluster, serving
-from tests.apiserver.support.requests import asked
+from tests.apiserver.support.requests import send
 from tests.apiserver.support.store_links import StoreLinks, store_links
 from tests.support.servers import Server, ours, running, together
 from tests.support.waiting import is_met, wait_for
@@ -40,7 +40,7 @@ def make_counters(server: ApiServer) -> None:
     key, value = LABEL.split("=")
     for name in COUNTERS:
         metadata = {"name": name, "labels": {key: value}}
-        asked(server, "POST", MAPS, {"metadata": metadata, "data": {"n": "0"}})
+        send(server, "POST", MAPS, {"metadata": metadata, "data": {"n": "0"}})
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def settled(server: ApiServer, running: Sequence[Client]) -> dict[str, int]:
         if not isinstance(client, Watcher):
             client.stop()
             client.join()
-    final = values_of(asked(server, "GET", f"{MAPS}?labelSelector={LABEL}")["items"])
+    final = values_of(send(server, "GET", f"{MAPS}?labelSelector={LABEL}")["items"])
     watchers = [client for client in running if isinstance(client, Watcher)]
     # If not in time, the checker says so.
     is_met(lambda: all(watcher.values == final for watcher in watchers), SETTLED_S)

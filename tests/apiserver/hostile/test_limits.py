@@ -13,7 +13,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.apiserver.support.api_servers import ADMIN_TOKEN, ApiServer, cluster, trusting
-from tests.apiserver.support.requests import Connection, RefusedError, asked
+from tests.apiserver.support.requests import Connection, RefusedError, send
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("apiserver-hostile")]
 
@@ -52,7 +52,7 @@ def sent(
 
 def others_are_served(server: ApiServer) -> None:
     begin_s = time.monotonic()
-    asked(server, "GET", "/api/v1/namespaces/default")
+    send(server, "GET", "/api/v1/namespaces/default")
     assert time.monotonic() - begin_s < PATIENCE_S
 
 
@@ -95,7 +95,7 @@ def test_a_body_above_the_limit_is_refused(server: ApiServer) -> None:
 
 
 def test_a_patch_of_too_many_operations_is_refused(server: ApiServer) -> None:
-    asked(server, "POST", MAPS, {"metadata": {"name": "patched"}, "data": {"a": "1"}})
+    send(server, "POST", MAPS, {"metadata": {"name": "patched"}, "data": {"a": "1"}})
     operations = [{"op": "add", "path": f"/data/k{n}", "value": "v"} for n in range(10_001)]
     status, _ = sent(
         server,
@@ -150,8 +150,8 @@ def resident_bytes(pid: int) -> int:
 
 
 def test_watches_that_do_not_read_are_torn_or_wait_in_bounds(server: ApiServer) -> None:
-    asked(server, "POST", MAPS, {"metadata": {"name": "watched"}})
-    listed = asked(server, "GET", f"{MAPS}?limit=1")
+    send(server, "POST", MAPS, {"metadata": {"name": "watched"}})
+    listed = send(server, "GET", f"{MAPS}?limit=1")
     path = f"{MAPS}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}"
     request = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN_TOKEN}\r\n\r\n"
     before = resident_bytes(server.pid)
@@ -182,5 +182,5 @@ def test_watches_that_do_not_read_are_torn_or_wait_in_bounds(server: ApiServer) 
 def test_a_watch_that_is_refused_costs_nothing(server: ApiServer) -> None:
     for _ in range(30):
         with pytest.raises(RefusedError):
-            asked(server, "GET", f"{MAPS}?watch=1&resourceVersion=x")
+            send(server, "GET", f"{MAPS}?watch=1&resourceVersion=x")
     others_are_served(server)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.apiserver.hostile.mangled_requests import Sent, requests
 from tests.apiserver.support.api_servers import ADMIN_TOKEN, ApiServer, cluster, trusting
-from tests.apiserver.support.requests import asked
+from tests.apiserver.support.requests import send
 
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.xdist_group("apiserver-hostile")]
 
@@ -43,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
 
 def is_well(server: ApiServer) -> bool:
     """Whether another client is answered as if nothing had been."""
-    return bool(asked(server, "GET", "/api/v1/namespaces/default")["metadata"]["name"] == "default")
+    return bool(send(server, "GET", "/api/v1/namespaces/default")["metadata"]["name"] == "default")
 
 
 @pytest.fixture(scope="module")

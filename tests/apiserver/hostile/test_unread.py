@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from bench.procfs import memory
 from tests.apiserver.support.api_servers import ApiServer, cluster
-from tests.apiserver.support.requests import Connection, RefusedError, asked
+from tests.apiserver.support.requests import Connection, RefusedError, send
 from tests.apiserver.support.unread import not_reading
 from tests.support.processors import queued_s
 from tests.support.waiting import wait_for
@@ -184,7 +184,7 @@ def _all_go_on(server: ApiServer) -> None:
 
     def read() -> Any:
         try:
-            return asked(server, "GET", SOME, token=READER)
+            return send(server, "GET", SOME, token=READER)
         except RefusedError as refused:
             if refused.code != 429:
                 raise

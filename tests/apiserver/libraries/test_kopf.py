@@ -12,7 +12,7 @@ import pytest
 
 from tests.apiserver.support.api_servers import ApiServer, cluster
 from tests.apiserver.support.kube_files import make_namespace, write_kubeconfig
-from tests.apiserver.support.requests import asked
+from tests.apiserver.support.requests import send
 from tests.support.waiting import wait_for
 
 pytest.importorskip("kopf")
@@ -52,7 +52,7 @@ def operating(kubeconfig: Path, namespace: str, log: Path) -> Iterator[None]:
 
 def secrets_of(server: ApiServer, namespace: str) -> dict[str, str]:
     """Names of Secrets and their value `v`."""
-    found = asked(server, "GET", f"/api/v1/namespaces/{namespace}/secrets")
+    found = send(server, "GET", f"/api/v1/namespaces/{namespace}/secrets")
     return {
         each["metadata"]["name"]: base64.b64decode(each["data"]["v"]).decode()
         for each in found["items"]
@@ -85,13 +85,13 @@ def test_an_operator_lives_through_restarts(tmp_path: Path, restarts: int) -> No
             for number in range(restarts):
                 name = f"m{number}"
                 body = {"metadata": {"name": name, "labels": {"copy": "yes"}}, "data": {"v": "1"}}
-                asked(server, "POST", maps, body)
+                send(server, "POST", maps, body)
                 wanted[name] = "1"
                 expect(server, namespace, wanted, log)
                 server.kill()
                 server.start()
                 patch = {"data": {"v": f"after {number}"}}
-                asked(
+                send(
                     server,
                     "PATCH",
                     f"{maps}/{name}",
@@ -100,6 +100,6 @@ def test_an_operator_lives_through_restarts(tmp_path: Path, restarts: int) -> No
                 )
                 wanted[name] = f"after {number}"
                 expect(server, namespace, wanted, log)
-            asked(server, "DELETE", f"{maps}/m0")
+            send(server, "DELETE", f"{maps}/m0")
             del wanted["m0"]
             expect(server, namespace, wanted, log)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.apiserver.support.api_servers import ApiServer, cluster
 from tests.apiserver.support.kube_files import make_namespace, write_kubeconfig
-from tests.apiserver.support.requests import RefusedError, asked
+from tests.apiserver.support.requests import RefusedError, send
 from tests.support.certificates import Authority
 from tests.support.waiting import wait_for
 
@@ -59,13 +59,13 @@ def _check(server: ApiServer, namespace: str, log: Path) -> None:
 
     def is_marked() -> bool:
         metadata = {"name": f"m{next(numbers)}", "labels": {"checked": "yes"}}
-        made = asked(server, "POST", maps, {"metadata": metadata})
+        made = send(server, "POST", maps, {"metadata": metadata})
         return bool(made["metadata"]["labels"].get("marked") == "yes")
 
     wait_for(is_marked, lambda: log.read_text()[-4000:], TIMEOUT_S, every_s=0.1)
     bad = {"metadata": {"name": "bad", "labels": {"checked": "yes"}}, "data": {"bad": "x"}}
     with pytest.raises(RefusedError, match="denied the request: bad is bad") as refused:
-        asked(server, "POST", maps, bad)
+        send(server, "POST", maps, bad)
     assert refused.value.code == 418
-    plain = asked(server, "POST", maps, {"metadata": {"name": "plain"}, "data": {"bad": "x"}})
+    plain = send(server, "POST", maps, {"metadata": {"name": "plain"}, "data": {"bad": "x"}})
     assert "labels" not in plain["metadata"]

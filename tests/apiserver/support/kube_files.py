@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.apiserver.support.api_servers import ADMIN_TOKEN, ApiServer
-from tests.apiserver.support.requests import asked
+from tests.apiserver.support.requests import send
 
 
 def write_kubeconfig(
@@ -40,7 +40,7 @@ def write_kubeconfig(
 
 def make_namespace(server: ApiServer, name: str) -> str:
     """Make a namespace with the service account that its pods would use."""
-    asked(server, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    send(server, "POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
-    asked(server, "POST", accounts, {"metadata": {"name": "default"}})
+    send(server, "POST", accounts, {"metadata": {"name": "default"}})
     return name

@@ -62,7 +62,7 @@ class Connection:
             self._open = None
 
 
-def asked(server: ApiServer, method: str, path: str, body: Any = None, **options: Any) -> Any:
+def send(server: ApiServer, method: str, path: str, body: Any = None, **options: Any) -> Any:
     """Send one request on a connection of its own."""
     connection = Connection(server)
     try:

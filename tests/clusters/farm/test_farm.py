@@ -10,7 +10,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import pairwise
@@ -24,6 +24,7 @@ from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CONFIG_MAPS, NAMESPACES
 from kvstack.agents.client.resource_type import ResourceType
 from tests.clusters.support.sources import add_config_map, call
+from tests.support.documented import words
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -90,11 +91,12 @@ class Farm(NamedTuple):
         return found
 
 
-def start(directory: Path, *arguments: str) -> Farm:
+def start(directory: Path, *arguments: str, command: Sequence[str] = ()) -> Farm:
+    """Start a farm; command: what begins it and names its socket."""
     runtime = directory / "run"
     runtime.mkdir(mode=0o700, exist_ok=True)
     process = subprocess.Popen(
-        [*KVSTACK, "farm", "--listen", f"unix://{directory}/farm.sock", *arguments],
+        [*KVSTACK, *(command or ("farm", "--listen", f"unix://{directory}/farm.sock")), *arguments],
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},
         stdout=subprocess.PIPE,
         text=True,
@@ -129,7 +131,11 @@ def farm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Farm]:
     script = directory / "bootstrap.sh"
     script.write_text(SCRIPT.format(python=sys.executable))
     script.chmod(0o755)
-    running = start(directory, "--prepare", str(script), "--max-clusters", "5")
+    command = words(
+        "kvstack farm --prepare ./bootstrap.sh --listen unix:///tmp/farm.sock",
+        {"./bootstrap.sh": str(script), "/tmp/farm.sock": str(directory / "farm.sock")},
+    )
+    running = start(directory, "--max-clusters", "5", command=command)
     yield running
     end(running)
     wait_for(lambda: not running.processes(), "templates and clusters are gone")

@@ -17,7 +17,7 @@ from kvstore.client import Store, connect
 from kvstore.client.errors import CompactedError
 from kvstore.client.values import Delete, KeyValue, Put
 from tests.apiserver.support.api_servers import ApiServer, SharedFiles
-from tests.apiserver.support.requests import asked
+from tests.apiserver.support.requests import send
 from tests.clusters.support.sources import objects_of
 from tests.support.servers import etcd, etcdctl, free_ports, running
 
@@ -33,7 +33,7 @@ def test_an_etcd_that_our_api_server_wrote(tmp_path: Path) -> None:
         server = ApiServer(tmp_path / "api", files, [store.client_url])
         server.start()
         try:
-            made = asked(
+            made = send(
                 server,
                 "POST",
                 "/api/v1/namespaces/default/configmaps",
@@ -48,7 +48,7 @@ def test_an_etcd_that_our_api_server_wrote(tmp_path: Path) -> None:
             assert contents.origin.kind == "etcd"
             assert contents.origin.version == "3.5.1"
             assert not any(kv.key.startswith(b"/registry/masterleases") for kv in contents.rows)
-            asked(server, "DELETE", "/api/v1/namespaces/default/configmaps/a")
+            send(server, "DELETE", "/api/v1/namespaces/default/configmaps/a")
             past = read(store.client_url, at=str(contents.revision))
             assert past.rows == contents.rows
             whole = read(store.client_url, since_s=3600.0)

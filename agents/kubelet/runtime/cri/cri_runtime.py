@@ -103,6 +103,7 @@ class CriRuntime(EngineImages):
         self._containers: dict[str, Container] = {}
         self._sandboxes: dict[str, list[_Sandbox]] = {}  # by uid, the newest last
         self._removed: set[str] = set()  # sandboxes that a list may still have
+        self._made: set[str] = set()  # sandboxes and containers that the last list may not have
         self._listed_s = 0.0
         self._problem = "container runtime status check may not have completed yet"
         self._abilities = Abilities({}, None)
@@ -224,6 +225,7 @@ class CriRuntime(EngineImages):
 
     async def _look(self) -> None:
         """List what the engine has, and report pods that have changed."""
+        self._made.clear()
         sandboxes = await self._client.call(
             "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
         )
@@ -245,6 +247,7 @@ class CriRuntime(EngineImages):
             if known is None or known.is_running is not runs:
                 await self._refresh(each.id)
                 changed.add(uid)
+        current_ids |= self._made
         for number in [each for each in self._containers if each not in current_ids]:
             changed.add(self._containers.pop(number).pod_uid)
         for uid in changed:
@@ -267,7 +270,12 @@ class CriRuntime(EngineImages):
                 known.is_ready = is_ready
                 changed.add(uid)
             fresh.setdefault(uid, []).append(known)
-        kept = {  # without those that went while this waited
+        for uid, found in self._sandboxes.items():  # with those that came while this waited…
+            made = {each.id: each for each in found if each.id in self._made}
+            others = [each for each in fresh.get(uid, ()) if each.id not in made]
+            if made:
+                fresh[uid] = [*others, *made.values()]
+        kept = {  # …and without those that went
             uid: [each for each in found if each.id not in self._removed]
             for uid, found in fresh.items()
         }
@@ -300,6 +308,7 @@ class CriRuntime(EngineImages):
         container = self._containers.get(number)
         if container is None:
             container = self._containers[number] = answers.container_of(status)
+            self._made.add(number)
         container.is_running = status.state == cri.CONTAINER_RUNNING
         if status.started_at:
             container.started_s = status.started_at / 1e9
@@ -335,8 +344,9 @@ class CriRuntime(EngineImages):
             raise StartError("FailedCreatePodSandBox", error.text) from error
         made = _Sandbox(answer.pod_sandbox_id, attempt, is_ready=True)
         made.config = config
+        self._made.add(made.id)
         await self._read_address(made)
-        self._sandboxes[sandbox.uid] = [*sandboxes, made]
+        self._sandboxes[sandbox.uid] = [*self._sandboxes.get(sandbox.uid, ()), made]
         return bool(sandboxes)
 
     # Containers.
@@ -344,7 +354,10 @@ class CriRuntime(EngineImages):
     async def start(self, config: ContainerConfig) -> Container:
         """Start a container in its pod's sandbox; raises StartError."""
         uid = config.sandbox.uid
-        sandbox = self._sandboxes[uid][-1]
+        sandboxes = self._sandboxes.get(uid)
+        if not sandboxes:  # the engine lost it meanwhile
+            raise StartError("CreateContainerError", "the pod has no sandbox")
+        sandbox = sandboxes[-1]
         message = self._options.root / "pods" / uid / "containers" / config.name
         message /= f"{config.attempt:08x}"
         logs = Path(config.sandbox.log_directory) / config.name

@@ -326,7 +326,7 @@ class ProcessRuntime:
 
     async def find_image(self, name: str) -> Image:
         """Return an image of the node's folder; raises ImageMissingError, StartError."""
-        return _shown(await asyncio.to_thread(self._images.find, name))
+        return _image_of(await asyncio.to_thread(self._images.find, name))
 
     async def pull_image(self, name: str, credentials: Sequence[Mapping[str, str]]) -> Image:
         """Return an image of the node's folder: there is nowhere else to get it from."""
@@ -337,7 +337,7 @@ class ProcessRuntime:
 
     async def images(self) -> Sequence[Image]:
         """Return the images of the node's folder."""
-        return [_shown(each) for each in await asyncio.to_thread(self._images.all)]
+        return [_image_of(each) for each in await asyncio.to_thread(self._images.all)]
 
     async def image_directory(self) -> Path | None:
         """Return the node's folder."""
@@ -529,5 +529,5 @@ class ProcessRuntime:
         await asyncio.to_thread(self._files.remove, uid)
 
 
-def _shown(image: StoredImage) -> Image:
+def _image_of(image: StoredImage) -> Image:
     return Image(image.id, [image.name], image.size_bytes, image.user, is_pinned=True)

@@ -27,6 +27,7 @@ from kvstack.agents.standalone.parts import NODES as HOLLOW
 from kvstack.component.net import nft
 from kvstack.component.net.hosts import has_ipv6
 from tests.agents.support.namespaces import has_namespaces
+from tests.support.documented import words
 
 NAMESPACES = pytest.mark.skipif(not has_namespaces(), reason="interfaces need root and namespaces")
 SUBNET, WHOLE = "10.244.3.0/29", "10.244.0.0/16"
@@ -249,11 +250,15 @@ def test_engines_execute_it() -> None:
 def test_what_engines_read_is_installed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     alone = Settings(nodes=0, without=frozenset((CONTROLLERS, SCHEDULER, HOLLOW)))
     with BackgroundCluster(tmp_path / "cluster", alone) as cluster:
-        flags = [
-            *(f"--kubeconfig={cluster.kubeconfig}", "--node-name=two", f"--cluster-cidr={WHOLE}"),
+        _, *install = words(
+            "kvstack cni install --kubeconfig FILE --cluster-cidr 10.244.0.0/16",
+            {"FILE": str(cluster.kubeconfig)},
+        )
+        install += [
+            "--node-name=two",
             *(f"--conf-dir={tmp_path / 'net.d'}", f"--bin-dir={tmp_path / 'bin'}"),
         ]
-        assert command.main(["install", *flags]) == 1
+        assert command.main([*install]) == 1
         assert 'nodes "two" not found' in capsys.readouterr().err
 
         async def add_node() -> None:
@@ -264,13 +269,13 @@ def test_what_engines_read_is_installed(tmp_path: Path, capsys: pytest.CaptureFi
             await api.close()
 
         asyncio.run(add_node())
-        assert command.main(["install", *flags, "--cluster-cidr=10.9.0.0/16"]) == 1
+        assert command.main([*install, "--cluster-cidr=10.9.0.0/16"]) == 1
         assert not (tmp_path / "bin").exists()
         both = f"--cluster-cidr={WHOLE},fd00:9::/32"
-        assert command.main(["install", *flags, both]) == 0
+        assert command.main([*install, both]) == 0
         text = (tmp_path / "net.d" / "10-kvstack.conflist").read_text()
         assert json.loads(text)["plugins"][0]["subnet"] == "10.244.3.0/24,fd00:9:3::/64"
-        assert command.main(["install", *flags]) == 0
+        assert command.main([*install]) == 0
     found = json.loads((tmp_path / "net.d" / "10-kvstack.conflist").read_text())
     assert (found["cniVersion"], found["name"]) == ("1.0.0", "kvstack")
     [plugin] = found["plugins"]

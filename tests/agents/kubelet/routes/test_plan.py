@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from kvstack.agents.kubelet.hollow.nodes import new_node
 from kvstack.agents.kubelet.routes.plan import (
     AUTOMATIC,
     HOST_GATEWAY,
@@ -102,6 +103,14 @@ def test_one_mode_is_kept_to() -> None:
 )
 def test_a_node_that_has_not_reported_all_yet_is_waited_for(network: str, ip: str) -> None:
     found = planned(node("b", network, ip))
+    assert (found.ways, found.refusals) == ({}, ())
+
+
+def test_a_hollow_node_needs_no_route() -> None:
+    hollow = node("hollow-1", "10.244.1.0/24", "127.0.0.11")
+    assert planned(hollow).refusals
+    hollow["metadata"]["labels"] = new_node("hollow-1", 1)["metadata"]["labels"]
+    found = planned(hollow)
     assert (found.ways, found.refusals) == ({}, ())
 
 

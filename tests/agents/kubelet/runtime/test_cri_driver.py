@@ -32,12 +32,14 @@ SLICES = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.sli
 
 
 class Engine(grpc.GenericRpcHandler):
-    """An engine that has nothing, and takes whatever it is asked to run."""
+    """An engine that takes whatever it is asked to run: one sandbox, and one container in it."""
 
     def __init__(self, runtime_config: cri.RuntimeConfigResponse | None) -> None:
         self.parents: list[str] = []
         self.updates: list[cri.UpdateContainerResourcesRequest] = []
         self.created: list[cri.ContainerConfig] = []
+        self.lists: asyncio.Queue[asyncio.Event] | None = None
+        """Lists of containers wait for the events that they put here; None: they do not wait."""
         self._answers: dict[str, Any] = {
             "Version": cri.VersionResponse(runtime_name="engine", runtime_version="1"),
             "Status": cri.StatusResponse(),
@@ -55,6 +57,11 @@ class Engine(grpc.GenericRpcHandler):
         if runtime_config is not None:
             self._answers["RuntimeConfig"] = runtime_config
 
+    def lose_all(self) -> None:
+        """Have nothing any more."""
+        self._answers["ListPodSandbox"] = cri.ListPodSandboxResponse()
+        self._answers["ListContainers"] = cri.ListContainersResponse()
+
     def become(self, name: str, version: str) -> None:
         """Be another engine, or another version of it."""
         self._answers["Version"] = cri.VersionResponse(runtime_name=name, runtime_version=version)
@@ -66,16 +73,27 @@ class Engine(grpc.GenericRpcHandler):
             return None
 
         async def answer(request: bytes, context: Any) -> bytes:
+            found: bytes = self._answers[method].SerializeToString()
+            if method == "ListContainers" and self.lists is not None:
+                allowed = asyncio.Event()
+                self.lists.put_nowait(allowed)
+                await allowed.wait()
             if method == "RunPodSandbox":
                 asked = cri.RunPodSandboxRequest.FromString(request)
                 self.parents.append(asked.config.linux.cgroup_parent)
+                item = cri.PodSandbox(id="s", labels=asked.config.labels, state=cri.SANDBOX_READY)
+                self._answers["ListPodSandbox"] = cri.ListPodSandboxResponse(items=[item])
             if method == "UpdateContainerResources":
                 self.updates.append(cri.UpdateContainerResourcesRequest.FromString(request))
                 if self.updates[-1].container_id != "c":
                     await context.abort(grpc.StatusCode.NOT_FOUND, "no such container")
             if method == "CreateContainer":
-                self.created.append(cri.CreateContainerRequest.FromString(request).config)
-            found: bytes = self._answers[method].SerializeToString()
+                config = cri.CreateContainerRequest.FromString(request).config
+                self.created.append(config)
+                one = cri.Container(id="c", labels=config.labels, state=cri.CONTAINER_RUNNING)
+                self._answers["ListContainers"] = cri.ListContainersResponse(containers=[one])
+                status = cri.ContainerStatus(id="c", labels=one.labels, state=one.state)
+                self._answers["ContainerStatus"] = cri.ContainerStatusResponse(status=status)
             return found
 
         return grpc.unary_unary_rpc_method_handler(answer)
@@ -125,6 +143,35 @@ def test_limits_of_a_container_that_runs(tmp_path: Path) -> None:
             assert asked.linux.memory_limit_in_bytes == 64 << 20
             with pytest.raises(UpdateError, match="no such container"):
                 await runtime.update("gone", Limits())
+
+    asyncio.run(main())
+
+
+def test_what_is_made_while_the_engine_lists_is_not_forgotten(tmp_path: Path) -> None:
+    sandbox = Sandbox("1-2", "web", "ns", "web", str(tmp_path / "logs"))
+
+    async def main() -> None:
+        async with opened(tmp_path, Engine(None)) as (engine, runtime):
+            lists: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+            engine.lists = lists
+            first = await lists.get()  # it has neither the sandbox nor the container
+            await runtime.make_sandbox(sandbox)
+            container = await runtime.start(ContainerConfig(sandbox, "c", 0, "r/i:1"))
+            first.set()
+            second = await lists.get()  # what the first had has been taken over
+            assert runtime.has_sandbox("1-2")
+            assert runtime.of_pod("1-2") == [container]
+            second.set()
+            third = await lists.get()
+            assert runtime.has_sandbox("1-2")
+            engine.lose_all()
+            third.set()
+            (await lists.get()).set()  # the first that has nothing
+            (await lists.get()).set()
+            assert not runtime.has_sandbox("1-2")
+            with pytest.raises(StartError, match="the pod has no sandbox"):
+                await runtime.start(ContainerConfig(sandbox, "c", 1, "r/i:1"))
+            engine.lists = None
 
     asyncio.run(main())
 

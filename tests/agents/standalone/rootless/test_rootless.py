@@ -21,6 +21,7 @@ from kvstack.agents.proxy.nftables import program
 from kvstack.agents.standalone.rootless import facts
 from tests.agents.standalone.test_stack import READY_S, STOP_S, lines_of
 from tests.apiserver.stories.clients import ClientsMissingError, clients
+from tests.support.documented import words
 from tests.support.network.ports import free_ports
 from tests.support.programs import path_of
 from tests.support.waiting import wait_for
@@ -61,7 +62,7 @@ class User:
         environment = {**os.environ, "HOME": str(self.home), "PATH": path or os.environ["PATH"]}
         with self.log.open("w") as log:
             return subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", "kvstack", "up", *flags],
+                [*self._prefix, sys.executable, "-m", "kvstack", *words("kvstack up"), *flags],
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

@@ -12,7 +12,7 @@ from kvstack.apiserver.policy.admission.request import CREATE, UPDATE, Admission
 ALICE = User("alice", groups=("system:authenticated",))
 
 
-def asked(
+def admission_request(
     obj: Object | None,
     old: Object | None = None,
     *,

@@ -9,7 +9,7 @@ from kvstack.apiserver.policy.admission.plugins.optional.event_rate_limit import
 from kvstack.apiserver.policy.pod_security.standards import Standard
 from kvstack.apiserver.policy.quota.check import charge
 from kvstack.apiserver.policy.quota.limited import LimitedResource
-from tests.apiserver.policy.admission.requests import asked, pod
+from tests.apiserver.policy.admission.requests import admission_request, pod
 
 WHOLE = b"""
 apiVersion: apiserver.config.k8s.io/v1
@@ -112,17 +112,17 @@ def test_what_is_limited_needs_a_quota() -> None:
     given["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
     names = [LimitedResource(PODS, ("requests.cpu",))]
     with pytest.raises(ApiError, match=r"insufficient quota to consume: requests\.cpu"):
-        charge([], asked(given), 0, names)
-    assert charge([], asked(pod()), 0, names) == []
-    (charged,) = charge([quota({"requests.cpu": "2"})], asked(given), 0, names)
+        charge([], admission_request(given), 0, names)
+    assert charge([], admission_request(pod()), 0, names) == []
+    (charged,) = charge([quota({"requests.cpu": "2"})], admission_request(given), 0, names)
     assert charged["status"]["used"] == {"requests.cpu": "1"}
     scope = {"scopeName": "PriorityClass", "operator": "In", "values": ["high"]}
     scopes = [LimitedResource(PODS, match_scopes=(scope,))]
     with pytest.raises(ApiError) as caught:
-        charge([], asked(given), 0, scopes)
+        charge([], admission_request(given), 0, scopes)
     told = "insufficient quota to match these scopes: [{PriorityClass In [high]}]"
     assert caught.value.message == f'pods "p" is forbidden: {told}'
     covering = quota({"pods": "2"}, scopeSelector={"matchExpressions": [scope]})
-    assert len(charge([covering], asked(given), 0, scopes)) == 1
+    assert len(charge([covering], admission_request(given), 0, scopes)) == 1
     others = [LimitedResource(GroupResource("", "configmaps"), ("count",))]
     assert others[0].resource != PODS

@@ -19,7 +19,7 @@ from kvstack.apiserver.policy.admission.plugins.optional.image_policy_webhook im
 )
 from kvstack.apiserver.policy.admission.request import AdmissionRequest
 from kvstack.apiserver.policy.remote.connection import RemoteError
-from tests.apiserver.policy.admission.requests import asked, pod
+from tests.apiserver.policy.admission.requests import admission_request, pod
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.server.in_process import World, options, run
 from tests.apiserver.support.hook_server import HookServer
@@ -71,8 +71,8 @@ def test_what_is_asked() -> None:
     given = pod(initContainers=[{"name": "i", "image": "j"}])
     given["spec"]["ephemeralContainers"] = [{"name": "e", "image": "k"}]
     given["metadata"]["annotations"] = {"a.image-policy.k8s.io/b": "c", "other": "d"}
-    assert not judged(plugin, asked(given))
-    assert not judged(plugin, asked(given, given, subresource=EPHEMERAL))
+    assert not judged(plugin, admission_request(given))
+    assert not judged(plugin, admission_request(given, given, subresource=EPHEMERAL))
     annotations = {"a.image-policy.k8s.io/b": "c"}
     assert reviewer.specs == [
         {
@@ -82,7 +82,7 @@ def test_what_is_asked() -> None:
         },
         {"containers": [{"image": "k"}], "annotations": annotations, "namespace": "a"},
     ]
-    assert not plugin.handles("UPDATE", asked(given).resource, "status")
+    assert not plugin.handles("UPDATE", admission_request(given).resource, "status")
 
 
 @pytest.mark.parametrize(
@@ -98,25 +98,25 @@ def test_answers_are_heard_and_remembered(status: Object, text: str) -> None:
     clock = FakeClock()
     plugin, reviewer = make_webhook({**status, **told}, ALLOWED, clock=clock)
     for _ in range(2):
-        request = asked(pod())
+        request = admission_request(pod())
         assert judged(plugin, request) == text
         assert request.annotations == {"imagepolicywebhook.image-policy.k8s.io/why": "because"}
     assert len(reviewer.specs) == 1
     clock.seconds += 301 if status is ALLOWED else 31
-    assert not judged(plugin, asked(pod()))
+    assert not judged(plugin, admission_request(pod()))
     assert len(reviewer.specs) == 2
 
 
 def test_without_an_answer_the_configuration_decides() -> None:
     plugin, _ = make_webhook(RemoteError("gone"))
-    assert judged(plugin, asked(pod())) == "gone"
+    assert judged(plugin, admission_request(pod())) == "gone"
     plugin, _ = make_webhook(RemoteError("gone"), ALLOWED, allows_by_default=True)
-    request = asked(pod())
+    request = admission_request(pod())
     assert not judged(plugin, request)
     assert request.annotations == {"imagepolicywebhook.image-policy.k8s.io/failed-open": "true"}
     annotations = request.new["metadata"]["annotations"]
     assert annotations == {"alpha.image-policy.k8s.io/failed-open": "true"}
-    assert not judged(plugin, asked(pod())), "what nobody answered is not remembered"
+    assert not judged(plugin, admission_request(pod())), "what nobody answered is not remembered"
 
 
 def configuration(**image_policy: Any) -> bytes:

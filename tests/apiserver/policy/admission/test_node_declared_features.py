@@ -7,7 +7,7 @@ from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apiserver.policy.admission.plugins.node_declared_feature_validator import (
     NodeDeclaredFeatureValidator,
 )
-from tests.apiserver.policy.admission.requests import asked, pod
+from tests.apiserver.policy.admission.requests import admission_request, pod
 from tests.apiserver.policy.views import FakeView
 
 RESOURCES = {"requests": {"cpu": "1"}}
@@ -44,7 +44,7 @@ def test_a_change_needs_a_feature_of_the_node(
 ) -> None:
     view = FakeView()
     plugin = NodeDeclaredFeatureValidator(view)
-    request = asked(on_node(2, **new), on_node(1, **old), subresource="resize")
+    request = admission_request(on_node(2, **new), on_node(1, **old), subresource="resize")
     with pytest.raises(ApiError, match='node "n" not found'):
         plugin.validate(request)
     view.put(NODES, {"metadata": {"name": "n"}, "status": {"declaredFeatures": ["Other"]}})
@@ -60,14 +60,18 @@ def test_a_change_needs_a_feature_of_the_node(
 
 def test_other_changes_need_nothing() -> None:
     plugin = NodeDeclaredFeatureValidator(FakeView())
-    plugin.validate(asked(on_node(2), on_node(1)))
-    plugin.validate(asked(on_node(1, resources=RESOURCES), on_node(1)))
+    plugin.validate(admission_request(on_node(2), on_node(1)))
+    plugin.validate(admission_request(on_node(1, resources=RESOURCES), on_node(1)))
     unbound = pod(resources=RESOURCES)
     unbound["metadata"]["generation"] = 2
-    plugin.validate(asked(unbound, pod()))
-    plugin.validate(asked(on_node(2, volumes=volume("1024Ki")), on_node(1, volumes=volume("1Mi"))))
+    plugin.validate(admission_request(unbound, pod()))
+    plugin.validate(
+        admission_request(on_node(2, volumes=volume("1024Ki")), on_node(1, volumes=volume("1Mi")))
+    )
     sidecar = {"name": "i", "restartPolicy": "Always"}
     changed = {**sidecar, "resources": RESOURCES}
     plugin.validate(
-        asked(on_node(2, initContainers=[changed]), on_node(1, initContainers=[sidecar]))
+        admission_request(
+            on_node(2, initContainers=[changed]), on_node(1, initContainers=[sidecar])
+        )
     )

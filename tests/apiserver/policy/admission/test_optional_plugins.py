@@ -48,7 +48,7 @@ from kvstack.apiserver.webhooks.client import WebhookClient
 from kvstack.apiserver.webhooks.outbound import Outbound
 from kvstack.apiserver.webhooks.services import Services
 from kvstack.component.clock import SystemClock
-from tests.apiserver.policy.admission.requests import asked, namespace, pod
+from tests.apiserver.policy.admission.requests import admission_request, namespace, pod
 from tests.apiserver.policy.clocks import FakeClock
 from tests.apiserver.policy.views import FakeView
 from tests.support.node.group import ListLog
@@ -89,7 +89,7 @@ def test_every_image_is_pulled() -> None:
         volumes=[{"name": "v", "image": {"reference": "r"}}, {"name": "e", "emptyDir": {}}],
     )
     shared = given["spec"]["initContainers"]
-    request = asked(given)
+    request = admission_request(given)
     AlwaysPullImages().mutate(request)
     spec = request.new["spec"]
     assert [spec[each][0]["imagePullPolicy"] for each in ("initContainers", "containers")] == [
@@ -102,7 +102,9 @@ def test_every_image_is_pulled() -> None:
 
 
 def test_a_policy_that_was_changed_later_is_refused() -> None:
-    request = asked(pod(containers=[{"name": "c", "image": "i", "imagePullPolicy": "Never"}]))
+    request = admission_request(
+        pod(containers=[{"name": "c", "image": "i", "imagePullPolicy": "Never"}])
+    )
     assert refusal(lambda: AlwaysPullImages().validate(request)) == (
         'pods "p" is forbidden: spec.containers[0].imagePullPolicy: Unsupported value: "Never":'
         ' supported values: "Always"'
@@ -110,9 +112,9 @@ def test_a_policy_that_was_changed_later_is_refused() -> None:
 
 
 def test_an_update_without_new_images_passes() -> None:
-    AlwaysPullImages().validate(asked(pod(), pod()))
+    AlwaysPullImages().validate(admission_request(pod(), pod()))
     changed = pod(containers=[{"name": "c", "image": "other"}])
-    assert refusal(lambda: AlwaysPullImages().validate(asked(changed, pod())))
+    assert refusal(lambda: AlwaysPullImages().validate(admission_request(changed, pod())))
 
 
 # PodNodeSelector
@@ -120,14 +122,14 @@ def test_an_update_without_new_images_passes() -> None:
 
 def test_the_selector_of_the_namespace_is_merged() -> None:
     view = with_namespace(**{SELECTOR: "env=test, zone = a"})
-    request = asked(pod(nodeSelector={"disk": "ssd"}))
+    request = admission_request(pod(nodeSelector={"disk": "ssd"}))
     done(PodNodeSelector(view, view).mutate(request))
     assert request.new["spec"]["nodeSelector"] == {"env": "test", "zone": "a", "disk": "ssd"}
 
 
 def test_a_selector_against_that_of_the_namespace_is_refused() -> None:
     view = with_namespace(**{SELECTOR: "env=test"})
-    request = asked(pod(nodeSelector={"env": "live"}))
+    request = admission_request(pod(nodeSelector={"env": "live"}))
     assert refusal(lambda: PodNodeSelector(view, view).mutate(request)) == (
         'pods "p" is forbidden: pod node label selector conflicts with its namespace node label'
         " selector"
@@ -137,10 +139,10 @@ def test_a_selector_against_that_of_the_namespace_is_refused() -> None:
 def test_the_configuration_has_a_default_and_what_is_allowed() -> None:
     view = with_namespace()
     plugin = PodNodeSelector(view, view, {"clusterDefaultNodeSelector": "a=b", "a": "a=b,c=d"})
-    request = asked(pod(nodeSelector={"c": "d"}))
+    request = admission_request(pod(nodeSelector={"c": "d"}))
     done(plugin.mutate(request))
     assert request.new["spec"]["nodeSelector"] == {"a": "b", "c": "d"}
-    assert refusal(lambda: plugin.mutate(asked(pod(nodeSelector={"x": "y"})))) == (
+    assert refusal(lambda: plugin.mutate(admission_request(pod(nodeSelector={"x": "y"})))) == (
         'pods "p" is forbidden: pod node label selector labels conflict with its namespace'
         " whitelist"
     )
@@ -149,14 +151,14 @@ def test_the_configuration_has_a_default_and_what_is_allowed() -> None:
 def test_a_namespace_is_looked_for_in_the_store() -> None:
     view = FakeView()
     view.before_catching_up = lambda: view.put(NAMESPACES, namespace(**{SELECTOR: "a=b"}))
-    request = asked(pod())
+    request = admission_request(pod())
     done(PodNodeSelector(view, view).mutate(request))
     assert request.new["spec"]["nodeSelector"] == {"a": "b"}
 
 
 def test_a_selector_that_cannot_be_read_is_reported() -> None:
     view = with_namespace(**{SELECTOR: "a=b=c"})
-    told = refusal(lambda: PodNodeSelector(view, view).mutate(asked(pod())))
+    told = refusal(lambda: PodNodeSelector(view, view).mutate(admission_request(pod())))
     assert told == "invalid selector: [a b c]"
 
 
@@ -165,7 +167,7 @@ def test_a_selector_that_cannot_be_read_is_reported() -> None:
 
 def test_tolerations_of_the_namespace_are_added() -> None:
     view = with_namespace(**{DEFAULTS: '[{"key":"a","operator":"Exists"}]'})
-    request = asked(pod())
+    request = admission_request(pod())
     done(PodTolerationRestriction(view, view).mutate(request))
     assert request.new["spec"]["tolerations"] == [{"key": "a", "operator": "Exists"}]
 
@@ -173,7 +175,9 @@ def test_tolerations_of_the_namespace_are_added() -> None:
 def test_pods_with_requests_tolerate_memory_pressure() -> None:
     view = with_namespace()
     resources = {"requests": {"cpu": "1"}}
-    request = asked(pod(containers=[{"name": "c", "image": "i", "resources": resources}]))
+    request = admission_request(
+        pod(containers=[{"name": "c", "image": "i", "resources": resources}])
+    )
     done(PodTolerationRestriction(view, view).mutate(request))
     keys = [each["key"] for each in request.new["spec"]["tolerations"]]
     assert keys == ["node.kubernetes.io/memory-pressure"]
@@ -188,13 +192,13 @@ def test_tolerations_that_are_not_allowed_are_refused(
 ) -> None:
     view = with_namespace(**annotations)
     plugin = PodTolerationRestriction(view, view, (), [{"key": "b", "operator": "Exists"}])
-    request = asked(pod(tolerations=[{"key": "a", "operator": "Exists"}]))
+    request = admission_request(pod(tolerations=[{"key": "a", "operator": "Exists"}]))
     assert refusal(lambda: plugin.validate(request)) == (
         "pod tolerations (possibly merged with namespace default tolerations) conflict with its"
         f" {scope} whitelist"
     )
     fine = [{"key": "b", "operator": "Equal", "value": "x"}]
-    done(plugin.validate(asked(pod(tolerations=fine))))
+    done(plugin.validate(admission_request(pod(tolerations=fine))))
 
 
 # EventRateLimit
@@ -212,31 +216,31 @@ def test_a_bucket_gives_its_burst_and_then_its_rate() -> None:
     clock = FakeClock()
     plugin = EventRateLimit([EventLimit("Namespace", qps=2, burst=3)], clock)
     for _ in range(3):
-        plugin.validate(asked(event("e"), resource=EVENTS))
+        plugin.validate(admission_request(event("e"), resource=EVENTS))
     with pytest.raises(ApiError) as caught:
-        plugin.validate(asked(event("e"), resource=EVENTS))
+        plugin.validate(admission_request(event("e"), resource=EVENTS))
     assert caught.value.code == 429
     told = "Too many requests: limit reached on type Namespace for key a"
     assert caught.value.message == told
     clock.seconds += 0.5
-    plugin.validate(asked(event("e"), resource=EVENTS))
+    plugin.validate(admission_request(event("e"), resource=EVENTS))
     with pytest.raises(ApiError):
-        plugin.validate(asked(event("e"), resource=EVENTS))
-    plugin.validate(asked(event("e"), resource=EVENTS, is_dry_run=True))
+        plugin.validate(admission_request(event("e"), resource=EVENTS))
+    plugin.validate(admission_request(event("e"), resource=EVENTS, is_dry_run=True))
 
 
 def test_sources_and_objects_have_buckets_of_their_own() -> None:
     plugin = EventRateLimit([EventLimit("SourceAndObject", 1, 1)], FakeClock())
     for each in (event("e"), event("f"), event("e", "other")):
-        plugin.validate(asked(each, resource=EVENTS))
-    assert refusal(lambda: plugin.validate(asked(event("f"), resource=EVENTS)))
+        plugin.validate(admission_request(each, resource=EVENTS))
+    assert refusal(lambda: plugin.validate(admission_request(event("f"), resource=EVENTS)))
 
 
 def test_only_so_many_buckets_are_remembered() -> None:
     plugin = EventRateLimit([EventLimit("SourceAndObject", 1, 1, cache_size=1)], FakeClock())
-    plugin.validate(asked(event("e"), resource=EVENTS))
-    plugin.validate(asked(event("f"), resource=EVENTS))
-    plugin.validate(asked(event("e"), resource=EVENTS))
+    plugin.validate(admission_request(event("e"), resource=EVENTS))
+    plugin.validate(admission_request(event("f"), resource=EVENTS))
+    plugin.validate(admission_request(event("e"), resource=EVENTS))
 
 
 # ExtendedResourceToleration
@@ -248,7 +252,7 @@ def test_devices_are_tolerated_once_each() -> None:
         containers=[{"name": "c", "resources": resources}],
         tolerations=[{"key": "example.com/b", "operator": "Exists", "effect": "NoSchedule"}],
     )
-    request = asked(given)
+    request = admission_request(given)
     ExtendedResourceToleration().mutate(request)
     ExtendedResourceToleration().mutate(request)
     keys = [each["key"] for each in request.new["spec"]["tolerations"]]
@@ -290,32 +294,32 @@ def owned(*, blocks: bool = False, kind: str = "ReplicaSet") -> dict[str, Any]:
 def test_an_owner_is_set_by_who_may_delete() -> None:
     authorizer = Allowing()
     plugin = OwnerReferencesPermissionEnforcement(authorizer, mapping)
-    done(plugin.validate(asked(owned())))
+    done(plugin.validate(admission_request(owned())))
     assert not authorizer.asked, "who creates an object need not have made it"
-    assert refusal(lambda: plugin.validate(asked(owned(), pod()))) == (
+    assert refusal(lambda: plugin.validate(admission_request(owned(), pod()))) == (
         'pods "p" is forbidden: cannot set an ownerRef on a resource you can\'t delete: , <nil>'
     )
     may = OwnerReferencesPermissionEnforcement(Allowing("delete pods"), mapping)
-    done(may.validate(asked(owned(), pod())))
+    done(may.validate(admission_request(owned(), pod())))
 
 
 def test_an_owner_is_blocked_by_who_may_set_its_finalizers() -> None:
     authorizer = Allowing()
     plugin = OwnerReferencesPermissionEnforcement(authorizer, mapping)
-    assert refusal(lambda: plugin.validate(asked(owned(blocks=True)))) == (
+    assert refusal(lambda: plugin.validate(admission_request(owned(blocks=True)))) == (
         'pods "p" is forbidden: cannot set blockOwnerDeletion if an ownerReference refers to a'
         " resource you can't set finalizers on: , <nil>"
     )
     assert authorizer.asked[-1] == "update replicasets/finalizers a r"
     for allowed in ("update replicasets", "update *"):
         may = OwnerReferencesPermissionEnforcement(Allowing(allowed), mapping)
-        done(may.validate(asked(owned(blocks=True))))
-    unknown = asked(owned(blocks=True, kind="Nothing"))
+        done(may.validate(admission_request(owned(blocks=True))))
+    unknown = admission_request(owned(blocks=True, kind="Nothing"))
     assert refusal(lambda: plugin.validate(unknown)).endswith(
         "cannot find RESTMapping for APIVersion apps/v1 Kind Nothing: no matches for kind"
         ' "Nothing" in version "apps/v1"'
     )
-    done(plugin.validate(asked(owned(blocks=True), owned(blocks=True))))
+    done(plugin.validate(admission_request(owned(blocks=True), owned(blocks=True))))
 
 
 # Namespaces
@@ -331,10 +335,10 @@ def test_a_namespace_is_made_for_what_needs_it() -> None:
 
     plugin = NamespaceAutoProvision(view, make)
     for dry in (True, False, False):
-        done(plugin.mutate(asked(pod(), is_dry_run=dry)))
+        done(plugin.mutate(admission_request(pod(), is_dry_run=dry)))
     assert made == ["a", "a"]
     view.put(NAMESPACES, namespace())
-    assert plugin.mutate(asked(pod())) is None
+    assert plugin.mutate(admission_request(pod())) is None
     assert not plugin.handles(CREATE, NAMESPACES, "")
 
 
@@ -343,16 +347,16 @@ def test_a_refused_namespace_refuses_the_write() -> None:
         raise status.bad_request("no")
 
     plugin = NamespaceAutoProvision(FakeView(), make)
-    assert refusal(lambda: plugin.mutate(asked(pod()))) == 'pods "p" is forbidden: no'
+    assert refusal(lambda: plugin.mutate(admission_request(pod()))) == 'pods "p" is forbidden: no'
 
 
 def test_a_namespace_must_exist() -> None:
     view = FakeView()
     plugin = NamespaceExists(view, view)
-    told = refusal(lambda: plugin.validate(asked(pod(), operation=DELETE)))
+    told = refusal(lambda: plugin.validate(admission_request(pod(), operation=DELETE)))
     assert told == 'namespaces "a" not found'
     view.put(NAMESPACES, namespace())
-    assert plugin.validate(asked(pod())) is None
+    assert plugin.validate(admission_request(pod())) is None
 
 
 # Others
@@ -363,10 +367,12 @@ def test_external_addresses_may_stay_and_not_come() -> None:
         return {"metadata": {"name": "s"}, "spec": {"externalIPs": list(addresses)}}
 
     plugin = DenyServiceExternalIPs()
-    plugin.validate(asked(service("192.0.2.1"), service("192.0.2.1", "192.0.2.2")))
-    plugin.validate(asked(service(), resource=SERVICES))
+    plugin.validate(admission_request(service("192.0.2.1"), service("192.0.2.1", "192.0.2.2")))
+    plugin.validate(admission_request(service(), resource=SERVICES))
     told = refusal(
-        lambda: plugin.validate(asked(service("192.0.2.1"), service(), resource=SERVICES))
+        lambda: plugin.validate(
+            admission_request(service("192.0.2.1"), service(), resource=SERVICES)
+        )
     )
     assert told == 'services "s" is forbidden: Use of external IPs is denied by admission control'
 
@@ -378,8 +384,8 @@ def test_pods_keep_others_off_a_host_only() -> None:
         return pod(affinity={"podAntiAffinity": {name: [term]}})
 
     plugin = LimitPodHardAntiAffinityTopology()
-    plugin.validate(asked(affinity("kubernetes.io/hostname")))
-    told = refusal(lambda: plugin.validate(asked(affinity("zone"))))
+    plugin.validate(admission_request(affinity("kubernetes.io/hostname")))
+    told = refusal(lambda: plugin.validate(admission_request(affinity("zone"))))
     assert told.endswith("TopologyKey zone but only key kubernetes.io/hostname is allowed")
 
 
@@ -420,5 +426,5 @@ def test_plugins_are_called_in_the_order_of_upstream() -> None:
     assert names == [each for each in ORDER if each in names]
     chain = admission_chain(parts, enabled=["AlwaysDeny"], disabled=sorted(ON_BY_DEFAULT))
     assert chain.handles(UPDATE, PODS, "status")
-    told = refusal(lambda: chain.mutate(asked(pod())))
+    told = refusal(lambda: chain.mutate(admission_request(pod())))
     assert told == 'pods "p" is forbidden: admission control is denying all modifications'

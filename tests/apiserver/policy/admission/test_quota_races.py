@@ -14,7 +14,7 @@ from kvstack.apimachinery.schema.load import load
 from kvstack.apiserver.policy.admission.plugins.resource_quota import ResourceQuota
 from kvstack.apiserver.registry.record import Record
 from kvstack.apiserver.registry.registry import Registry
-from tests.apiserver.policy.admission.requests import asked
+from tests.apiserver.policy.admission.requests import admission_request
 from tests.apiserver.support.memory_store import MemoryStore
 from tests.apiserver.support.registries import Lines
 from tests.apiserver.support.virtual_time import LoopClock, run
@@ -66,7 +66,7 @@ def pod(name: str, cpu: int) -> dict[str, Any]:
 async def admitted(registry: Registry, plugin: ResourceQuota, obj: dict[str, Any]) -> bool:
     """Create a pod as the verb does: charged, then stored."""
     try:
-        waiting = plugin.validate(asked(obj))
+        waiting = plugin.validate(admission_request(obj))
         if waiting is not None:
             await waiting
     except ApiError as error:

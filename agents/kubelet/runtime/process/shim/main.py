@@ -306,7 +306,7 @@ class Shim:
         except BlockingIOError:
             return
         connection.setblocking(False)
-        client = Client(connection, self._asked, self._on_frame)
+        client = Client(connection, self._on_request, self._on_frame)
         self._clients.append(client)
         self._selector.register(connection, _READ, self._serving(client))
 
@@ -348,7 +348,7 @@ class Shim:
             client.close()
         self._pause_if_slow()
 
-    def _asked(self, client: Client, request: Request) -> None:
+    def _on_request(self, client: Client, request: Request) -> None:
         what = request["do"]
         if what == "attach":
             client.is_attached = True

@@ -12,7 +12,7 @@ from kvstack.apiserver.policy.admission.policies.parameters import ParameterKind
 from kvstack.apiserver.policy.admission.policies.store import MUTATING, Kinds
 from kvstack.apiserver.policy.admission.request import AdmissionRequest, VersionedResource
 from kvstack.apiserver.policy.interfaces import Decision
-from tests.apiserver.policy.admission.requests import asked
+from tests.apiserver.policy.admission.requests import admission_request
 from tests.apiserver.policy.views import FakeView
 
 CONFIG_MAPS = GroupResource("", "configmaps")
@@ -74,7 +74,7 @@ def request_of(
     new: Object | None, type_: Type, old: Object | None = None, **more: Any
 ) -> AdmissionRequest:
     """Return a write of a ConfigMap."""
-    request = asked(new, old, resource=CONFIG_MAPS, **more)
+    request = admission_request(new, old, resource=CONFIG_MAPS, **more)
     request.kind, request.versions = SERVED_CONFIG_MAPS.kind, OneVersion(type_)
     return request
 
