@@ -15,6 +15,7 @@ ALLOWED: Final = {
     "tests/agents/stories/story.py _stage": "what is different has to stay away for a while",
     "tests/agents/topology/workload.py _until_done": "each turn is a write",
     "tests/apiserver/player/scenarios.py _ask": "each turn is a recorded request",
+    "tests/clusters/sources/test_kube_apiserver.py _create_once_served": "each turn is a write",
     "tests/conformance/http/test_server_stalls.py scenario": "it reads slowly",
     "tests/conformance/http/test_unsent.py scenario": "it reads slowly",
     "tests/conformance/test_etcd_db_etcd.py _stream": "each turn pumps",

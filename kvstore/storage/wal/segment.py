@@ -63,16 +63,18 @@ def check_sequence(segments: list[SegmentFile]) -> None:
 
 def read_segment(files: Files, handle: int) -> tuple[bytes, int]:
     """Return (the bytes of a segment without the zeros at its end, its length in bytes)."""
-    return files.read(handle, 0, _nonzero_end(files, handle)), files.size_bytes(handle)
+    end = files.data_end(handle)
+    if end <= _BLOCK_BYTES:
+        return files.read(handle, 0, end).rstrip(b"\0"), files.size_bytes(handle)
+    return files.read(handle, 0, _nonzero_end(files, handle, end)), files.size_bytes(handle)
 
 
-def _nonzero_end(files: Files, handle: int) -> int:
-    """Return the end of the last byte that is not zero.
+def _nonzero_end(files: Files, handle: int, end: int) -> int:
+    """Return the end of the last byte that is not zero before `end`.
 
     Not every file system reports preallocated room as a hole: on tmpfs a log of a few KiB is
     64 MB of data. Such a segment is read from its end, block by block, and never held as a whole.
     """
-    end = files.data_end(handle)
     while end > 0:
         start = max(end - _BLOCK_BYTES, 0)
         block = files.read(handle, start, end - start)

@@ -204,7 +204,7 @@ def test_rights_in_one_namespace(source: BackgroundCluster) -> None:
         "namespaces",
     }
     rules.append({"apiGroups": [""], "resources": ["namespaces"], "verbs": ["get"]})
-    cluster = restricted(source, "by-name", rules, "default")
+    cluster = restricted(source, "named", rules, "default")
     contents = asyncio.run(ApiServerSource(cluster, "x").read(options, Silent()))
     assert "namespaces" not in {each.what for each in contents.left_out}
     assert GroupResource("", "namespaces") not in contents.unread

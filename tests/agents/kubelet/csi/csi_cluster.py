@@ -1,5 +1,6 @@
 """A control plane with the controllers of volumes, a node of processes, and a CSI driver."""
 
+import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -147,6 +148,11 @@ def tell(
             await eventually(lambda: not list(store), within_s=180)
             await eventually(lambda: not scene.mounts(), within_s=180)
             left = root / "plugins" / "kubernetes.io" / "csi"
-            await eventually(lambda: not list(left.rglob("vol_data.json")), within_s=180)
+            await eventually(lambda: not _files_below(left, "vol_data.json"), within_s=180)
 
     run(directory, main)
+
+
+def _files_below(directory: Path, name: str) -> list[str]:
+    """Return the files of a name; directories may go meanwhile."""
+    return [f"{where}/{name}" for where, _, files in os.walk(directory) if name in files]
