@@ -23,6 +23,18 @@ from kvstack.clusters.sources.manifests import ManifestSource
 from kvstack.clusters.sources.source import ReadOptions, Silent
 from kvstack.component.line_log.line_logger import LineLogger
 
+WEBHOOK = """\
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: check}
+webhooks:
+- name: check.example.com
+  clientConfig: {url: "https://192.0.2.1/check"}
+  rules: [{apiGroups: [apps], apiVersions: [v1], operations: ["*"], resources: [deployments]}]
+  sideEffects: None
+  failurePolicy: Fail
+  admissionReviewVersions: [v1]
+"""
 SHOP = Path(__file__).with_name("shop.yaml")
 TIME_S = 1_800_000_000.0
 SETTINGS = PlanSettings(fork=ForkSettings(ready_after_s=5.0))

@@ -24,6 +24,7 @@ from kvstack.clusters.sources.state_files import StateFileSource
 from tests.clusters.plan.planning import (
     SETTINGS,
     SHOP,
+    WEBHOOK,
     applied,
     at_rest,
     contents_of,
@@ -35,18 +36,6 @@ from tests.clusters.support.snapshots import real_snapshot
 
 pytestmark = pytest.mark.slow
 
-WEBHOOK = """\
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: check}
-webhooks:
-- name: check.example.com
-  clientConfig: {url: "https://192.0.2.1/check"}
-  rules: [{apiGroups: [apps], apiVersions: [v1], operations: ["*"], resources: [deployments]}]
-  sideEffects: None
-  failurePolicy: Fail
-  admissionReviewVersions: [v1]
-"""
 QUOTA = """\
 apiVersion: v1
 kind: ResourceQuota

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
 from kvstack.clusters.commands.plan_command import main
-from tests.clusters.plan.planning import SHOP
+from tests.clusters.plan.planning import SHOP, WEBHOOK
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -130,17 +130,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundClus
         yield running
 
 
-WEBHOOK = """\
-apiVersion: admissionregistration.k8s.io/v1
-kind: ValidatingWebhookConfiguration
-metadata: {name: check}
-webhooks:
-- name: check.example.com
-  clientConfig: {url: "https://192.0.2.1/check"}
-  rules: [{apiGroups: [apps], apiVersions: [v1], operations: ["*"], resources: [deployments]}]
-  sideEffects: None
-  admissionReviewVersions: [v1]
-"""
 NAMESPACE = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
 
