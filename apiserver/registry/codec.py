@@ -37,6 +37,9 @@ _ENCRYPTED: Final = b"k8s:enc:"
 _HEAD_MEMBERS: Final = frozenset(("kind", "apiVersion", "metadata"))
 _NEWLINE: Final = b"\n"
 _SHORT: Final = 20
+_SHARED_MAX: Final = 256  # dicts of labels
+SHARED_LABELS_MAX: Final = 32
+"""Labels up to which records share them: what is shared stays when its objects are gone."""
 
 
 class StoredError(ValueError):
@@ -115,8 +118,9 @@ class Codec:
 
     def record(self, key: str, body: bytes, revision: int, obj: Object, lease: int = 0) -> Record:
         """Return the record of an object, given its body without resourceVersion as well."""
-        labels = obj["metadata"].get("labels")
-        labels = _shared(tuple(labels.items())) if labels else NO_LABELS
+        labels = obj["metadata"].get("labels") or NO_LABELS
+        if 0 < len(labels) <= SHARED_LABELS_MAX:
+            labels = _shared(tuple(labels.items()))
         at = -1 if self._sorts else version_offset(body)
         if at < 0:
             body = self._versioned(body, revision)
@@ -208,7 +212,7 @@ class Codec:
         return json_text.write(obj)[1:]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=_SHARED_MAX)
 def _shared(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
     """Return labels that records have in common, as those of the objects of one workload."""
     return dict(items)

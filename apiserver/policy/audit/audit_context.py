@@ -47,14 +47,13 @@ class AuditContext:
         "request_object",
         "response_object",
         "status",
-    )  # fmt: skip
+    )
 
     def __init__(self, recording: Recording, facts: Facts) -> None:
         self.recording: Final = recording
         self.facts: Final = facts
         self.annotations: Final[dict[str, str]] = {}
         self.impersonated_user: User | None = None
-        """The impersonated user."""
         self.constraint = ""
         """The verb of constrained impersonation."""
         self.object_ref: Final = _reference(facts.attributes)

@@ -21,6 +21,7 @@ from bench.procfs import cpu_seconds
 from bench.reporting.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
 from bench.scenarios.clusters.forks import farm, post
+from bench.scenarios.clusters.stack import deployment
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.kubeconfig import connect, load
 from kvstack.agents.standalone.in_memory.background import BackgroundCluster, Settings
@@ -33,7 +34,6 @@ TTL_S: Final = 100
 _WRITES_OF_JOB_MIN: Final = 20
 """Of its CronJob, itself, its pod and their events, until it is deleted."""
 _CONTAINER: Final = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m"}}}
-_LABELS: Final = {"app": "web"}
 _CRON_JOB: Final = {
     "metadata": {"name": "often"},
     "spec": {
@@ -46,14 +46,7 @@ _CRON_JOB: Final = {
         },
     },
 }
-_DEPLOYMENT: Final = {
-    "metadata": {"name": "web"},
-    "spec": {
-        "replicas": 2,
-        "selector": {"matchLabels": _LABELS},
-        "template": {"metadata": {"labels": _LABELS}, "spec": {"containers": [_CONTAINER]}},
-    },
-}
+_DEPLOYMENT: Final = deployment("web", 2, {"containers": [_CONTAINER]})
 _AUTOSCALER: Final = {
     "metadata": {"name": "web"},
     "spec": {

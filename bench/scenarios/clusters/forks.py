@@ -24,6 +24,7 @@ import orjson
 from bench.procfs import cpu_seconds, memory
 from bench.reporting.figures import OURS, Better, Measure
 from bench.run import Run, Scenario
+from bench.scenarios.clusters.stack import deployment
 from kvstack.agents.client.api import Api
 from kvstack.agents.client.built_in import CONFIG_MAPS, DEPLOYMENTS
 from kvstack.agents.client.kubeconfig import connect, load
@@ -283,16 +284,9 @@ async def _fill(cluster: BackgroundCluster, pods: int, number: int) -> None:
         await api.close()
 
 
-def _deployment(pods: int, version: str) -> dict[str, object]:
-    labels = {"app": "web"}
+def _deployment(pods: int, version: str) -> dict[str, Any]:
     container = {"name": "web", "image": f"registry.example/web:{version}"}
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "web", "namespace": "default"},
-        "spec": {"replicas": pods, "selector": {"matchLabels": labels}, "template": template},
-    }
+    return deployment("web", pods, {"containers": [container]})
 
 
 def post(path: Path, target: str, body: object, code: int) -> dict[str, Any]:

@@ -18,10 +18,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 from typing_extensions import override
 
 from kvstack.agents.client.api import Api, Options
+from kvstack.agents.client.built_in import NAMESPACES
 from kvstack.agents.client.discovery import Discovery, discover
 from kvstack.agents.client.kubeconfig import Cluster, connect
 from kvstack.agents.client.resource_type import ResourceType
 from kvstack.agents.client.transport import UnreachableError
+from kvstack.apimachinery.objects.core import group_resources
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.objects.status import ApiError
 from kvstack.apimachinery.objects.times import format_time
@@ -57,8 +59,6 @@ _DEFINITIONS: Final = GroupResource("apiextensions.k8s.io", "customresourcedefin
 _API_SERVICES: Final = ResourceType(
     "apiregistration.k8s.io", "v1", "apiservices", "APIService", is_namespaced=False
 )
-_NAMESPACES_OF: Final = GroupResource("", "namespaces")
-_NAMESPACES: Final = ResourceType("", "v1", "namespaces", "Namespace", is_namespaced=False)
 _ORDER: Final = attrgetter("mod_revision", "key")
 _NO_PAST: Final = (
     "this server does not show its past state, unlike those of kvstack; --at takes a "
@@ -178,7 +178,7 @@ class _Reading:
             return self._revision
         refusal: ApiError | None = None
         readable = [each.resource for each in discovery.served if "list" in each.verbs]
-        for resource in (_NAMESPACES, *readable):
+        for resource in (NAMESPACES, *readable):
             for namespace in self._namespaces(resource):
                 path = self._root + resource.path(namespace)
                 try:
@@ -203,7 +203,7 @@ class _Reading:
         if self._options.at:
             raise SourceError("a history is read up to now: --at and --since exclude each other")
         moment = format_time(int(SystemClock().unix_ms() / 1000 - since_s))
-        path = f"/at/{moment}{_NAMESPACES.path()}"
+        path = f"/at/{moment}{NAMESPACES.path()}"
         try:
             answer = await self._api.call("GET", path, {"limit": 1})
         except ApiError as error:
@@ -240,7 +240,11 @@ class _Reading:
         is_past = bool(self._options.at or self._options.since_s)
         async with self._slots:
             answer = await self._listing.read(listed, namespace, revision, may_be_newer=not is_past)
-            if isinstance(answer, LeftOut) and _is_of(listed, _NAMESPACES_OF) and not is_past:
+            if (
+                isinstance(answer, LeftOut)
+                and _is_of(listed, group_resources.NAMESPACES)
+                and not is_past
+            ):
                 return await self._read_namespaces(listed, revision) or answer
             return answer
 

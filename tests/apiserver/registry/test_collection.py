@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kvstack.apimachinery.objects.groups import GroupResource
 from kvstack.apimachinery.schema.load import load
-from kvstack.apiserver.registry.codec import Codec
+from kvstack.apiserver.registry.codec import SHARED_LABELS_MAX, Codec
 from kvstack.apiserver.registry.collection import Collection
 from kvstack.apiserver.registry.keys import KeyPrefixes
 from kvstack.apiserver.registry.record import RECORD_BYTES, Record
@@ -124,6 +124,16 @@ def test_labels_of_several_objects_are_held_once() -> None:
     assert x.labels is y.labels
     assert x.labels == {"app": "web", "version": "1"}
     assert z.labels == {"app": "web", "version": "2"}
+
+
+def test_many_labels_are_not_kept_for_others() -> None:
+    codec = collection().codec
+    for count, are_shared in ((SHARED_LABELS_MAX, True), (SHARED_LABELS_MAX + 1, False)):
+        metadata = {"name": "x", "uid": "x", "labels": {f"l{at}": "v" for at in range(count)}}
+        value = orjson.dumps({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata})
+        first, second = codec.read("a/x", value, 1), codec.read("a/x", value, 2)
+        assert first.labels == second.labels == metadata["labels"]
+        assert (first.labels is second.labels) is are_shared
 
 
 def test_windows_forget_the_oldest() -> None:
